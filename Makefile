@@ -20,7 +20,7 @@ help:
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
 	@echo 'make mutate  thirty small faults planted in envkit/ one by one, in copies of the tree; names those that no test notices'
-	@echo 'make nightly fifty times as many random examples for every property'
+	@echo 'make nightly fifty times as many random examples for every property, and the planted faults that take minutes each'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
 
@@ -52,7 +52,7 @@ real: $(VENV)/test.ready slow torch
 	@$(MAKE) --no-print-directory --jobs=$(if $(filter 1 2 3,$(WORKERS)),2,3) planted built others
 
 planted: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
+	$(BIN)/python -m pytest -m 'faults and not nightly' $(FAULTS) --durations=5 tests/faults
 
 # They share an image of 6 GB, and a build beside its own like may be packed another way: one process.
 BUILT := tests/test_up_engine.py tests/test_generator_engine.py
@@ -82,6 +82,7 @@ mutate: $(VENV)/test.ready
 
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
+	$(BIN)/python -m pytest -m 'faults and nightly' $(FAULTS) --durations=5 tests/faults
 
 unit: $(VENV)/test.ready
 	$(BIN)/python scripts/unit

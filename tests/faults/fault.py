@@ -33,7 +33,8 @@ class Fault:
     ``words`` say what is planted and ``twin_words`` how the twin differs; ``severity`` is that of the worst finding.
     ``also`` are the other checks that rightly warn of the same plant, ``twin_also`` those that do of the twin, which
     is a near miss; notes are not counted.  ``twin_skips`` marks a check that does not apply to the twin at all, and
-    ``of_machine`` one whose subject is the machine, of which other checks may say what they like.
+    ``of_machine`` one whose subject is the machine, of which other checks may say what they like.  ``nightly``
+    marks one that compiles for minutes.
     """
 
     probe: str
@@ -47,6 +48,7 @@ class Fault:
     twin_also: frozenset[str] = frozenset()
     twin_skips: bool = False
     of_machine: bool = False
+    nightly: bool = False
     variant: str = ""
 
     @property

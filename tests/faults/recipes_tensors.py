@@ -351,6 +351,7 @@ FAULTS = (
         "the compiler hides the copy that it links in",
         relinked("-static-libstdc++", "-Wl,--exclude-libs,libstdc++.a"),
         also=frozenset({"aoti-raised"}),
+        nightly=True,
     ),
     Fault(
         "F08",

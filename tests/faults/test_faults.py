@@ -11,6 +11,7 @@ from scenes import CLEAN
 from stacks import Bench
 
 pytestmark = pytest.mark.faults
+EVERY = [pytest.param(fault, id=fault.name, marks=pytest.mark.nightly if fault.nightly else ()) for fault in FAULTS]
 
 
 def told(results: dict[str, object]) -> str:
@@ -19,7 +20,7 @@ def told(results: dict[str, object]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", EVERY)
 def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, object], None]) -> None:
     case = fault.plant(bench)
     assert case.traces, "the recipe does not say what its finding must name"
@@ -36,7 +37,7 @@ def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, ob
     assert (code == 1) == bool(failed(results, "error"))
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", EVERY)
 def test_its_twin_is_quiet(fault: Fault, record_property: Callable[[str, object], None]) -> None:
     _, results = shared(fault.twin)
     result = results[fault.check]

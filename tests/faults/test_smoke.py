@@ -45,7 +45,9 @@ def outcomes(run: SmokeRun) -> dict[str, Outcome]:
     return {name: result.outcome for name, result in results.items() if name in names}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    "release", [pytest.param(one, marks=pytest.mark.nightly if one == "t211" else ()) for one in RELEASES]
+)
 def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(release: str) -> None:
     exclude = () if (stacks.pristine(release).site / "setuptools").exists() else BUILDS
     run = smoke(LocalPython(stacks.pristine(release).python), quiet, SmokeRequest("full", exclude=exclude))
