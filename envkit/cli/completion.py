@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from envkit.cli.app import COMPLETE, SHELL, app, parser
 from envkit.cli.options import Choice
@@ -15,9 +15,7 @@ SHELLS = Choice("shell", ("bash", "zsh", "fish"))
 
 
 @app.command(rich_help_panel=SHELL)
-def completion(
-    shell: Annotated[str, typer.Argument(metavar="SHELL", click_type=SHELLS, help="bash, zsh or fish.")],
-) -> None:
+def completion(shell: Annotated[str, Argument(metavar="SHELL", click_type=SHELLS, help="bash, zsh or fish.")]) -> None:
     """Print the script that completes commands, options and their values in a shell.
 
     bash: eval "$(envkit completion bash)" in ~/.bashrc, bash 4.4 or newer. zsh: the same with zsh in ~/.zshrc, after

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
+from typer import Argument, Context, Exit, Option
 
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
@@ -19,42 +19,37 @@ from envkit.errors import UsageError
 if TYPE_CHECKING:
     from envkit.runner.runner import ExecTarget
 
-_container = partial(typer.Option, rich_help_panel="In a container")
-_hangs = partial(typer.Option, rich_help_panel="Hangs")
-_precision = partial(typer.Option, rich_help_panel="Precision of a model")
+_container = partial(Option, rich_help_panel="In a container")
+_hangs = partial(Option, rich_help_panel="Hangs")
+_precision = partial(Option, rich_help_panel="Precision of a model")
 
 
 @app.command(rich_help_panel=FAILED)
 def explain(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[LOG]...|ID",
             click_type=NAME_OR_FILE,
             help="Logs, or - for stdin; or the id of a check or of a kind of failure.",
         ),
     ] = None,
     kernel_log: Annotated[
-        list[str] | None,
-        typer.Option("--kernel-log", help="A kernel log (dmesg, journalctl -k); may be given again."),
+        list[str] | None, Option("--kernel-log", help="A kernel log (dmesg, journalctl -k); may be given again.")
     ] = None,
     beside: Annotated[
-        Path | None,
-        typer.Option("--observations", help="A JSON report of probe or doctor, or a file that --save wrote."),
+        Path | None, Option("--observations", help="A JSON report of probe or doctor, or a file that --save wrote.")
     ] = None,
     rank: Annotated[
         list[str] | None,
-        typer.Option("--rank", help="RANK=FILE, if the file name does not contain the rank; may be given again."),
+        Option("--rank", help="RANK=FILE, if the file name does not contain the rank; may be given again."),
     ] = None,
     timeline: Annotated[
         int | None,
-        typer.Option(
-            "--timeline", min=0, help="Number of timeline lines; by default 12 on the console, otherwise all."
-        ),
+        Option("--timeline", min=0, help="Number of timeline lines; by default 12 on the console, otherwise all."),
     ] = None,
     redact: Annotated[
-        bool,
-        typer.Option("--redact", help="Replace machines, addresses, users, serial numbers and ids with placeholders."),
+        bool, Option("--redact", help="Replace machines, addresses, users, serial numbers and ids with placeholders.")
     ] = False,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
@@ -78,14 +73,14 @@ def explain(
     asked = verb.ExplainRequest(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
     found = verb.answer(asked, say)
     sys.stdout.write(verb.printed(found, format, timeline, sys.stdout))
-    raise typer.Exit(verb.exit_code(found))
+    raise Exit(verb.exit_code(found))
 
 
 @app.command(
     rich_help_panel=FAILED, context_settings={"allow_extra_args": True}
 )  # a command without -- gets a sentence of its own
 def debug(
-    context: typer.Context,
+    context: Context,
     image: Annotated[
         str | None, _container("--image", metavar="IMAGE", help="Run the command in a container of this image.")
     ] = None,
@@ -99,10 +94,8 @@ def debug(
         list[str] | None,
         _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all stages.")] = 1800.0,
-    stage_timeout: Annotated[
-        float, typer.Option("--stage-timeout", help="Time limit in seconds for one stage.")
-    ] = 600.0,
+    budget: Annotated[float, Option("--budget", help="Time limit in seconds for all stages.")] = 1800.0,
+    stage_timeout: Annotated[float, Option("--stage-timeout", help="Time limit in seconds for one stage.")] = 600.0,
     ranks: Annotated[
         bool, _hangs("--ranks", help="The command starts several ranks (torchrun, srun, ...): find out why they hang.")
     ] = False,
@@ -117,18 +110,18 @@ def debug(
         float, _hangs("--stall-timeout", help="Seconds without output after which stacks are compared; 0: never.")
     ] = 120.0,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="STAGE", help="Run only this stage; may be given again.")
+        list[str] | None, Option("--only", metavar="STAGE", help="Run only this stage; may be given again.")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option("--skip", metavar="STAGE", help="Leave this stage out; may be given again.")
+        list[str] | None, Option("--skip", metavar="STAGE", help="Leave this stage out; may be given again.")
     ] = None,
     kernel: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--kernel", metavar="NAME", help="Part of a kernel's name; compute-sanitizer then checks only such kernels."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for all output files; new or empty.")] = None,
+    out: Annotated[Path | None, Option("--out", help="The folder for all output files; new or empty.")] = None,
     precision: Annotated[
         str,
         _precision(
@@ -215,7 +208,7 @@ def debug(
         sys.stdout.write(as_html.render(made))
     else:
         sys.stdout.write(render.document(made) if format == "json" else render.text(made, quiet))
-    raise typer.Exit(made.code)
+    raise Exit(made.code)
 
 
 def _debug_precision(

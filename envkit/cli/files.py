@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from envkit.cli import options
 from envkit.cli.app import WRITTEN, app
@@ -21,46 +21,44 @@ from envkit.errors import UsageError
 from envkit.system.terminal import columns, wants_color
 
 _EXAMPLES = 6  # names shown of each topic where all topics are listed
-_output = partial(typer.Option, rich_help_panel=OUTPUT)
+_output = partial(Option, rich_help_panel=OUTPUT)
 
 
 @app.command(rich_help_panel=WRITTEN)
 def check(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PATH]...",
             click_type=NAME_OR_FILE,
             help="Files or folders, by default the current folder; - is a Dockerfile on stdin.",
         ),
     ] = None,
     context: Annotated[
-        Path | None, typer.Option("--context", help="The build context; by default each Dockerfile's own folder.")
+        Path | None, Option("--context", help="The build context; by default each Dockerfile's own folder.")
     ] = None,
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100"; may be given again.'),
+        Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100"; may be given again.'),
     ] = None,
     driver: Annotated[
-        str, typer.Option("--driver", metavar="VERSION", help='The oldest driver it must run on, such as "550".')
+        str, Option("--driver", metavar="VERSION", help='The oldest driver it must run on, such as "550".')
     ] = "",
-    fix: Annotated[bool, typer.Option("--fix", help="Print the diff of the safe fixes and apply them.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
+    fix: Annotated[bool, Option("--fix", help="Print the diff of the safe fixes and apply them.")] = False,
+    diff: Annotated[bool, Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
     pin: Annotated[
         bool,
-        typer.Option(
-            "--pin", help="With --fix or --diff: add the current digests of base images, from their registries."
-        ),
+        Option("--pin", help="With --fix or --diff: add the current digests of base images, from their registries."),
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK", help="Run only this check; may be given again.")
+        list[str] | None, Option("--only", metavar="CHECK", help="Run only this check; may be given again.")
     ] = None,
     baseline: Annotated[Path | None, _output("--baseline", help="Ignore the findings that this file contains.")] = None,
     write_baseline: Annotated[
         Path | None, _output("--write-baseline", help="Write the current findings to this file.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest one.")
+        Path | None, Option("--config", help="An envkit.toml with a [check] table; by default the nearest one.")
     ] = None,
     format: Annotated[str, options.format_option(CHECK_FORMATS)] = "console",
     fail_on: Annotated[
@@ -76,7 +74,7 @@ def check(
     ] = False,
     observed: Annotated[bool, _output("--observed", help="Include what the files say in the JSON.")] = False,
     quiet: options.Quiet = False,
-    list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
+    list_checks: Annotated[bool, Option("--list", help="List the checks and exit.")] = False,
 ) -> None:
     """Check Dockerfiles, requirements, compose and Kubernetes files: what does not fit together, and the fix."""
     from envkit.static import check as verb
@@ -110,7 +108,7 @@ def check(
         shown, texts = verb.fixed(found.judged, more)
         if diff:
             sys.stdout.write(shown)
-            raise typer.Exit(found.code(least, if_any))
+            raise Exit(found.code(least, if_any))
         # A document on stdout stays one document.
         (sys.stdout if format == "console" else sys.stderr).write(shown)
         verb.write(found.judged, texts, say)
@@ -125,7 +123,7 @@ def check(
     sys.stdout.write(
         verb.printed(found, format, least, observed=observed, color=color, width=columns(sys.stdout), detail=amount)
     )
-    raise typer.Exit(found.code(least, if_any))
+    raise Exit(found.code(least, if_any))
 
 
 def _digests() -> Callable[[str], str]:
@@ -139,11 +137,10 @@ def _digests() -> Callable[[str], str]:
 @app.command(name="facts", rich_help_panel=WRITTEN)
 def facts_about(
     topic: Annotated[
-        str, typer.Argument(metavar="[TOPIC]", click_type=TOPICS, help="By default all topics, and how to query each.")
+        str, Argument(metavar="[TOPIC]", click_type=TOPICS, help="By default all topics, and how to query each.")
     ] = "",
     query: Annotated[
-        str,
-        typer.Argument(metavar="[QUERY]", help='A release, "RTX 4090", a driver branch, ...; by default all names.'),
+        str, Argument(metavar="[QUERY]", help='A release, "RTX 4090", a driver branch, ...; by default all names.')
     ] = "",
     format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
 ) -> None:

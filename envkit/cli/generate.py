@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=MAKE)
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where to write it; created if it does not exist.")
+        Path, Argument(metavar="DIRECTORY", help="Where to write it; created if it does not exist.")
     ] = Path(),
     torch: Annotated[
-        str, typer.Option("--torch", metavar="VERSION", help="A release or a range; by default the newest that fits.")
+        str, Option("--torch", metavar="VERSION", help="A release or a range; by default the newest that fits.")
     ] = "",
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100" or sm_90; may be given again.'),
+        Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100" or sm_90; may be given again.'),
     ] = None,
     from_host: Annotated[
-        bool,
-        typer.Option("--from-host", help="Use the GPUs and the driver of this machine as the ones it must run on."),
+        bool, Option("--from-host", help="Use the GPUs and the driver of this machine as the ones it must run on.")
     ] = False,
 ) -> None:
     """Write a commented envkit.toml to start from."""
@@ -64,18 +63,15 @@ def lock(
     spec: options.SpecPath = Path(),
     engine: Annotated[
         str,
-        typer.Option(
-            "--engine", click_type=LOCK_ENGINES, help="The engine whose base image is locked; none uses no engine."
-        ),
+        Option("--engine", click_type=LOCK_ENGINES, help="The engine whose base image is locked; none uses no engine."),
     ] = "auto",
-    upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything again.")] = False,
+    upgrade: Annotated[bool, Option("--upgrade", help="Solve everything again.")] = False,
     upgrade_package: Annotated[
-        list[str] | None,
-        typer.Option("--upgrade-package", "-P", help="Solve only this package again; may be given again."),
+        list[str] | None, Option("--upgrade-package", "-P", help="Solve only this package again; may be given again.")
     ] = None,
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if spec and lock disagree.")] = False,
+    check: Annotated[bool, Option("--check", help="Change nothing; exit 1 if spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions that fit; pin the base, every wheel and every Debian package in envkit.lock."""
     from envkit import facts
@@ -103,7 +99,7 @@ def lock(
         for line in disagreements:
             print(line)
         _say_unpinned(found)
-        raise typer.Exit(1 if disagreements else 0)
+        raise Exit(1 if disagreements else 0)
     names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
     if found and names is None and not refresh_os and not locks.problems(parsed_spec, found):
         say("the lock is up to date with this spec; --upgrade solves again")
@@ -136,8 +132,8 @@ def _say_unpinned(lock: Lock | None) -> None:
 @app.command(rich_help_panel=MAKE)
 def render(
     spec: options.SpecPath = Path(),
-    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
-    kind: Annotated[str, typer.Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
+    output: Annotated[str, Option("--output", "-o", help="A file, or - for stdout.")] = "",
+    kind: Annotated[str, Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
     flavor: options.FlavorName = "",
 ) -> None:
     """Write the Dockerfile of a locked spec, or a file for another tool that runs its image."""
@@ -172,7 +168,7 @@ def render(
 
 @app.command(rich_help_panel=MAKE)
 def base(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", click_type=SUITES, help="bookworm or trixie.")] = "bookworm",
+    suite: Annotated[str, Argument(metavar="SUITE", click_type=SUITES, help="bookworm or trixie.")] = "bookworm",
 ) -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
     from envkit.engine.choice import connect
@@ -192,18 +188,14 @@ def build(
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Build twice without a cache and compare layer by layer; exit 1 on a difference."
-        ),
+        bool, Option("--verify", help="Build twice without a cache and compare layer by layer; exit 1 on a difference.")
     ] = False,
     vendored: Annotated[
-        Path | None,
-        typer.Option("--from", help="Build from the folder that `envkit vendor` filled, without a network."),
+        Path | None, Option("--from", help="Build from the folder that `envkit vendor` filled, without a network.")
     ] = None,
     apt_mirror: Annotated[
         str,
-        typer.Option(
+        Option(
             "--apt-mirror", help="URL of a Debian archive that keeps old versions; {date} and {archive} are filled in."
         ),
     ] = "",
@@ -248,12 +240,12 @@ def build(
         for line in verdict.differences:
             print(f"differs: {line}")
         print("both builds are the same" if verdict.same else "the two builds are NOT the same")
-        raise typer.Exit(0 if verdict.same else 1)
+        raise Exit(0 if verdict.same else 1)
 
 
 @app.command(name="vendor", rich_help_panel=MAKE)
 def save_inputs(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or empty folder.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="Where to save them: a new or empty folder.")],
     spec: options.SpecPath = Path(),
     engine: options.EngineName = "docker",
     allow_unpinned: options.AllowUnpinned = None,
@@ -286,9 +278,9 @@ def up(
     no_cache: options.NoCache = False,
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
-    report: Annotated[
-        Path, typer.Option("--report", help="Where to write the JSON report.", rich_help_panel=OUTPUT)
-    ] = Path("report.json"),
+    report: Annotated[Path, Option("--report", help="Where to write the JSON report.", rich_help_panel=OUTPUT)] = Path(
+        "report.json"
+    ),
     require_gpu: options.RequireGpu = False,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",

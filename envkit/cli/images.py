@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from envkit.cli import options
 from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
-from envkit.cli.options import DATA_FORMATS, FAULT_KINDS, NAME_OR_FILE, PLACEMENT_WAYS, SANITIZERS, SMOKE_LEVELS, WHERE
+from envkit.cli.options import DATA_FORMATS, FAULT_KINDS, NAME_OR_FILE, PLACEMENT_WAYS, SANITIZERS, SMOKE_LEVELS
 from envkit.cli.verdict import Printing, finish, finish_smoke, judged_report
 from envkit.errors import UsageError
 
@@ -21,16 +21,15 @@ from envkit.errors import UsageError
 def audit(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="IMAGE", click_type=NAME_OR_FILE, help="An image, a file that `docker save` wrote, or a directory."
         ),
     ],
     gpu: Annotated[
-        list[str] | None,
-        typer.Option("--gpu", metavar="GPU", help="A GPU it must run on (H100, sm_90); may be given again."),
+        list[str] | None, Option("--gpu", metavar="GPU", help="A GPU it must run on (H100, sm_90); may be given again.")
     ] = None,
     hash_all: Annotated[
-        bool, typer.Option("--hash", help="Compare all files of torch and CUDA with the hashes in their wheels; slow.")
+        bool, Option("--hash", help="Compare all files of torch and CUDA with the hashes in their wheels; slow.")
     ] = False,
     framework: options.Frameworks = None,
     engine: options.EngineName = "docker",
@@ -62,40 +61,35 @@ def audit(
 def probe(
     image: options.Target = None,
     python: options.PythonPath = None,
-    static: Annotated[
-        bool, typer.Option("--static", help="Import nothing; only look at what is installed and set.")
-    ] = False,
+    static: Annotated[bool, Option("--static", help="Import nothing; only look at what is installed and set.")] = False,
     placement: Annotated[
         str,
-        typer.Option(
+        Option(
             "--placement",
             metavar="MODULE:FACTORY",
             help="Report the device of every tensor of the model and inputs that FACTORY returns.",
         ),
     ] = "",
     aoti: Annotated[
-        Path | None,
-        typer.Option("--aoti", metavar="PACKAGE", help="Check how an AOTInductor package loads and runs there."),
+        Path | None, Option("--aoti", metavar="PACKAGE", help="Check how an AOTInductor package loads and runs there.")
     ] = None,
     inputs: Annotated[
         str,
-        typer.Option(
+        Option(
             "--inputs",
             metavar="MODULE:FUNCTION",
             help="With --aoti: the function that returns the package's arguments.",
         ),
     ] = "",
     code: Annotated[
-        Path | None, typer.Option("--code", help="The folder that contains MODULE; read-only in a container.")
+        Path | None, Option("--code", help="The folder that contains MODULE; read-only in a container.")
     ] = None,
     how: Annotated[
         str,
-        typer.Option(
-            "--mode", click_type=PLACEMENT_WAYS, help="With --placement: run uses a GPU; fake and trace need none."
-        ),
+        Option("--mode", click_type=PLACEMENT_WAYS, help="With --placement: run uses a GPU; fake and trace need none."),
     ] = "auto",
     ranks: Annotated[
-        Path | None, typer.Option("--ranks", help="With --placement: a folder that all ranks of the job can write to.")
+        Path | None, Option("--ranks", help="With --placement: a folder that all ranks of the job can write to.")
     ] = None,
     framework: options.Frameworks = None,
     engine: options.EngineName = "docker",
@@ -143,44 +137,32 @@ def probe(
 def smoke(
     image: options.Target = None,
     level: Annotated[
-        str, typer.Option("--level", click_type=SMOKE_LEVELS, help="Which tests to run; stress needs --minutes.")
+        str, Option("--level", click_type=SMOKE_LEVELS, help="Which tests to run; stress needs --minutes.")
     ] = "quick",
-    minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
+    minutes: Annotated[float, Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="TEST", help="Run only this test; may be given again.")
+        list[str] | None, Option("--only", metavar="TEST", help="Run only this test; may be given again.")
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="TEST", help="Leave this test out; may be given again.")
+        list[str] | None, Option("--exclude", metavar="TEST", help="Leave this test out; may be given again.")
     ] = None,
     extra: Annotated[
-        list[Path] | None,
-        typer.Option("--test-file", help="A file with your own tests: functions smoke_*(bench)."),
+        list[Path] | None, Option("--test-file", help="A file with your own tests: functions smoke_*(bench).")
     ] = None,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="List the tests of the level without running them.")
-    ] = False,
+    list_them: Annotated[bool, Option("--list", help="List the tests of the level without running them.")] = False,
     python: options.PythonPath = None,
     engine: options.EngineName = "docker",
-    gpus: Annotated[
-        str,
-        typer.Option(
-            "--gpus",
-            "--gpu",
-            metavar="[auto|all|none|N,...]",
-            help="Which GPUs to use, by index.",
-            rich_help_panel=WHERE,
-        ),
-    ] = "auto",
+    gpus: Annotated[str, options.gpus_option("--gpus", "--gpu")] = "auto",
     injected_fault: Annotated[
         str,
-        typer.Option(
+        Option(
             "--inject-fault",
             click_type=FAULT_KINDS,
             help="Deliberately disturb each result. Every test must then fail (exit 1).",
         ),
     ] = "",
     sanitize: Annotated[
-        str, typer.Option("--sanitize", click_type=SANITIZERS, help="Run under this tool of compute-sanitizer.")
+        str, Option("--sanitize", click_type=SANITIZERS, help="Run under this tool of compute-sanitizer.")
     ] = "",
     require_gpu: options.RequireGpu = False,
     save: options.Save = None,
@@ -220,7 +202,7 @@ def smoke(
 
 @app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
-    saved: Annotated[Path, typer.Argument(metavar="FILE", help="A file that --save wrote.")],
+    saved: Annotated[Path, Argument(metavar="FILE", help="A file that --save wrote.")],
     require_gpu: options.RequireGpu = False,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
@@ -249,7 +231,7 @@ def judge_saved(
 def diff(
     old: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="A",
             click_type=NAME_OR_FILE,
             help="A lock, a spec, an image, or a file that `probe --save` or `doctor --save` wrote.",
@@ -257,12 +239,10 @@ def diff(
     ],
     new: Annotated[
         str,
-        typer.Argument(
-            metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind, or @host for this machine."
-        ),
+        Argument(metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind, or @host for this machine."),
     ],
     probe: Annotated[
-        bool, typer.Option("--probe", help="For two images, also compare the libraries that are loaded inside.")
+        bool, Option("--probe", help="For two images, also compare the libraries that are loaded inside.")
     ] = False,
     engine: options.EngineName = "docker",
     format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
@@ -278,4 +258,4 @@ def diff(
         print(render.to_json(changes, kind, old, new))
     else:
         sys.stdout.write(render.render_text(changes, old, new))
-    raise typer.Exit(1 if changes else 0)
+    raise Exit(1 if changes else 0)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+from typer import Context, Option
 
 from envkit.cli import options
 from envkit.cli.app import MACHINE, app
@@ -20,31 +20,29 @@ from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, OUTPUT
 from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
-_output = partial(typer.Option, rich_help_panel=OUTPUT)
-_job = partial(typer.Option, rich_help_panel="The job, as for `docker run`")
+_output = partial(Option, rich_help_panel=OUTPUT)
+_job = partial(Option, rich_help_panel="The job, as for `docker run`")
 
 
 @app.command(rich_help_panel=MACHINE)
 def doctor(
-    cuda: Annotated[str, typer.Option("--cuda", metavar="VERSION", help="The CUDA version that must run here.")] = "",
+    cuda: Annotated[str, Option("--cuda", metavar="VERSION", help="The CUDA version that must run here.")] = "",
     expect: Annotated[
-        Path | None,
-        typer.Option("--expect", help="A contract in TOML that says what must be there; see docs/doctor.md."),
+        Path | None, Option("--expect", help="A contract in TOML that says what must be there; see docs/doctor.md.")
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all sources together.")] = 8.0,
+    budget: Annotated[float, Option("--budget", help="Time limit in seconds for all sources together.")] = 8.0,
     root: Annotated[
-        Path,
-        typer.Option("--root", help="The root folder of the machine, if it is mounted in a container or a recording."),
+        Path, Option("--root", help="The root folder of the machine, if it is mounted in a container or a recording.")
     ] = Path("/"),
     saved: Annotated[
-        Path | None, typer.Option("--from", help="Judge a machine that --save wrote, instead of this one.")
+        Path | None, Option("--from", help="Judge a machine that --save wrote, instead of this one.")
     ] = None,
     save: options.Save = None,
     redact: Annotated[
         bool,
         _output("--redact", help="Replace serials, UUIDs, names and addresses with placeholders, in file and report."),
     ] = False,
-    list_them: Annotated[bool, typer.Option("--list", help="List the checks without examining the machine.")] = False,
+    list_them: Annotated[bool, Option("--list", help="List the checks without examining the machine.")] = False,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
     exit_style: options.ExitStyle = "envkit",
@@ -70,20 +68,17 @@ def doctor(
 
 @app.command(rich_help_panel=MACHINE)
 def preflight(
-    context: typer.Context,
+    context: Context,
     image: options.Target = None,
     level: Annotated[
-        str,
-        typer.Option(
-            "--level", click_type=FLIGHT_LEVELS, help="How much to check; each level includes those before it."
-        ),
+        str, Option("--level", click_type=FLIGHT_LEVELS, help="How much to check; each level includes those before it.")
     ] = "quick",
     host: Annotated[
         Path | None,
-        typer.Option("--host", help="Judge a machine that `doctor --save` wrote, instead of this one; starts nothing."),
+        Option("--host", help="Judge a machine that `doctor --save` wrote, instead of this one; starts nothing."),
     ] = None,
     python: options.PythonPath = None,
-    expect: Annotated[Path | None, typer.Option("--expect", help="The machine's contract, as for doctor.")] = None,
+    expect: Annotated[Path | None, Option("--expect", help="The machine's contract, as for doctor.")] = None,
     gpus: Annotated[
         str | None, _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets.")
     ] = None,
@@ -139,7 +134,7 @@ def preflight(
         list[str] | None,
         _output("--allow-unknown", metavar="CHECK", help="A check that may stay unknown here; may be given again."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
+    budget: Annotated[float, Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
     framework: options.Frameworks = None,
     require_gpu: options.RequireGpu = False,
     engine: options.EngineName = "docker",

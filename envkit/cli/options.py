@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
-import typer
+from typer import Argument, Option
 
 from envkit.cli.ending import hush, say
 from envkit.errors import UsageError, nearest, one_line
@@ -104,17 +104,21 @@ DTYPES = Choice("dtype", ("bfloat16", "float16", "float32"), also=("bf16", "fp16
 TOPICS = Choice("topic", ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid"))
 
 
-_output = partial(typer.Option, rich_help_panel=OUTPUT)
-_where = partial(typer.Option, rich_help_panel=WHERE)
+_output = partial(Option, rich_help_panel=OUTPUT)
+_where = partial(Option, rich_help_panel=WHERE)
 
 
 def format_option(choices: Choice) -> Any:
     return _output("--format", "-f", click_type=choices, help="Output format.")
 
 
+def gpus_option(*names: str) -> Any:
+    return _where(*names, metavar="[auto|all|none|N,...]", help="Which GPUs to use, by index.")
+
+
 SpecPath = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         metavar="SPEC",
         click_type=_Spec(),
         help="envkit.toml, the directory that contains it, or the name of a spec that comes with envkit.",
@@ -134,35 +138,31 @@ _VERBOSE = "Also list the checks that passed or were skipped."
 Quiet = Annotated[bool, _output("--quiet", "-q", help=_QUIET)]
 Verbose = Annotated[bool, _output("--verbose", "-v", help=_VERBOSE)]
 LongVerbose = Annotated[bool, _output("--verbose", help=_VERBOSE)]  # -v is --volume there
-Gpus = Annotated[str, _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs to use, by index.")]
+Gpus = Annotated[str, gpus_option("--gpus")]
 ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Which exit codes to use.")]
 Save = Annotated[Path | None, _output("--save", help="Write what was observed to this file, for `envkit judge`.")]
 Target = Annotated[
-    str | None, typer.Argument(metavar="IMAGE", help="An image; by default the Python that envkit runs under.")
+    str | None, Argument(metavar="IMAGE", help="An image; by default the Python that envkit runs under.")
 ]
 RequireGpu = Annotated[bool, _output("--require-gpu", help="Without a GPU the verdict is undecided (exit 3).")]
 Frameworks = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--framework",
         metavar="[jax|tensorflow|...|none]",
         help="The framework to check instead of torch; may be given again.",
     ),
 ]
 PythonPath = Annotated[Path | None, _where("--python", help="A Python on this machine, instead of an image.")]
-Tag = Annotated[
-    str, typer.Option("--tag", "-t", metavar="NAME", help="Name of the image; by default envkit/NAME:latest.")
-]
-FlavorName = Annotated[
-    str, typer.Option("--flavor", click_type=FLAVORS, help="The flavor; by default the one in the spec.")
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer from scratch.")]
+Tag = Annotated[str, Option("--tag", "-t", metavar="NAME", help="Name of the image; by default envkit/NAME:latest.")]
+FlavorName = Annotated[str, Option("--flavor", click_type=FLAVORS, help="The flavor; by default the one in the spec.")]
+NoCache = Annotated[bool, Option("--no-cache", help="Build every layer from scratch.")]
 RefreshOs = Annotated[
-    bool, typer.Option("--refresh-os", help="Put today's base and Debian packages into the lock; the wheels stay.")
+    bool, Option("--refresh-os", help="Put today's base and Debian packages into the lock; the wheels stay.")
 ]
 AllowUnpinned = Annotated[
     list[str] | None,
-    typer.Option("--allow-unpinned", click_type=PARTS, help="Lock even if this cannot be pinned; may be given again."),
+    Option("--allow-unpinned", click_type=PARTS, help="Lock even if this cannot be pinned; may be given again."),
 ]
 
 

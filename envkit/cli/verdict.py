@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
-import typer
+from typer import Exit
 
 from envkit.cli.options import severity
 
@@ -70,7 +70,7 @@ def finish(
     except OSError:
         if stream is not sys.stderr:  # whoever reads that has the exit code all the same
             raise
-    raise typer.Exit(styled(report, least, style))
+    raise Exit(styled(report, least, style))
 
 
 def finish_smoke(run: SmokeRun, started: float, require_gpu: bool, printing: Printing) -> NoReturn:
