@@ -39,6 +39,12 @@ WORDINGS = (
     ("RuntimeError: CUDA error: device-side assert triggered", "device-side-assert", "bad-index-or-label"),
     ("a/aten/src/ATen/native/cuda/Loss.cu:240: nll_loss: block: [0,0,0], thread: [3,0,0] Assertion "
      "`t >= 0 && t < n_classes` failed.", "device-side-assert", "bad-index-or-label"),
+    ("a/aten/src/ATen/native/cuda/Loss.cu:94: operator(): block: [0,0,0], thread: [3,0,0] Assertion "
+     "`input_val >= zero && input_val <= one` failed.", "device-side-assert", "bad-index-or-label"),
+    ("a/aten/src/ATen/native/cuda/Loss.cu:95: operator(): block: [0,0,0], thread: [3,0,0] Assertion "
+     "`target_val >= zero && target_val <= one` failed.", "device-side-assert", "bad-index-or-label"),
+    ("a/aten/src/ATen/native/cuda/MultinomialKernel.cu:112: block: [0,0,0], thread: [3,0,0] Assertion "
+     "`val >= zero` failed.", "device-side-assert", "precision"),
     ("RuntimeError: CUDA error: invalid resource handle", "invalid-argument-device-mismatch", "device-mixup"),
     ("RuntimeError: CUDA error: invalid configuration argument",
      "invalid-argument-device-mismatch", "gpu-kernel-bug"),

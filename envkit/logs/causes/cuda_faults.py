@@ -25,7 +25,7 @@ _INDEXING = re.compile(
 )
 _PROBABILITY = re.compile(r"multinomial|categorical|torch\.bernoulli|\.sample\(")
 _NUMBERS = re.compile(
-    r"\bnan\b|\binf\b|isfinite|cumdist|val >= |\bge\(val|sum > |sum_val|input\[0\] != 0", re.IGNORECASE
+    r"\bnan\b|\binf\b|isfinite|cumdist|\bval >= |\bge\(val|sum > |sum_val|input\[0\] != 0", re.IGNORECASE
 )
 _RANGE = re.compile(r"(?:input_val|\*input|target_val|input) ?>= ?(?:zero|0)")
 _INDEX = re.compile(
