@@ -23,25 +23,7 @@ from envkit.host import nvml_names as names
 from envkit.host.root import Source
 from envkit.model import Observed
 from envkit.payload.isolate import Ending
-from envkit.subjects.host.gpu import (
-    Bar1,
-    Clocks,
-    Fabric,
-    Gpu,
-    Mode,
-    NvLink,
-    Nvml,
-    NvmlEnded,
-    PcieLink,
-    Power,
-    Process,
-    ProcessKind,
-    RetiredPages,
-    RowRemap,
-    SpareRows,
-    Sram,
-    Temperature,
-)
+from envkit.subjects.host import gpu
 from envkit.versions import Cuda, Driver, Sm
 
 T = TypeVar("T")
@@ -145,7 +127,7 @@ def _word(value: int, words: Mapping[int, T]) -> T:
     return words[value]
 
 
-def _mode(value: int) -> Mode:
+def _mode(value: int) -> gpu.Mode:
     return _word(value, names.MODES)
 
 
@@ -299,41 +281,36 @@ def _ecc(device: _Device, uncorrected: bool, ever: bool) -> int:
     return _count(device.ask(pynvml.nvmlDeviceGetTotalEccErrors, int(uncorrected), int(ever)))
 
 
-def _remap(device: _Device) -> RowRemap:
+def _remap(device: _Device) -> gpu.RowRemap:
     correctable, uncorrectable, pending, failed = device.ask(pynvml.nvmlDeviceGetRemappedRows)
-    most = 1 << 24
-    return RowRemap(
-        True,
-        _within(correctable, 0, most),
-        _within(uncorrectable, 0, most),
-        _mode(pending) == "on",
-        _mode(failed) == "on",
-    )
+    correctable, uncorrectable = (_within(count, 0, 1 << 24) for count in (correctable, uncorrectable))
+    return gpu.RowRemap(True, correctable, uncorrectable, _mode(pending) == "on", _mode(failed) == "on")
 
 
-def _sram(device: _Device) -> Sram:
+def _sram(device: _Device) -> gpu.Sram:
     status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
     status.version = pynvml.nvmlEccSramErrorStatus_v1
     device.ask(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(status))
-    return Sram(
+    return gpu.Sram(
         _count(status.aggregateUncParity), _count(status.aggregateUncSecDed), _mode(status.bThresholdExceeded) == "on"
     )
 
 
-def _retired(device: _Device) -> RetiredPages:
+def _retired(device: _Device) -> gpu.RetiredPages:
     def pages(cause: int) -> int:
         return len(device.listed(["nvmlDeviceGetRetiredPages"], ctypes.c_ulonglong, ctypes.c_uint(cause)))
 
-    return RetiredPages(
+    return gpu.RetiredPages(
         pages(pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
         pages(pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
         _mode(device.ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)) == "on",
     )
 
 
-def _spare_rows(device: _Device) -> SpareRows:
+def _spare_rows(device: _Device) -> gpu.SpareRows:
     banks = device.ask(pynvml.nvmlDeviceGetRowRemapperHistogram)
-    return SpareRows(*(_within(getattr(banks, name), 0, 1 << 24) for name in ("max", "high", "partial", "low", "none")))
+    counts = (getattr(banks, name) for name in ("max", "high", "partial", "low", "none"))
+    return gpu.SpareRows(*(_within(count, 0, 1 << 24) for count in counts))
 
 
 def _memory(device: _Device) -> Any:
@@ -343,12 +320,12 @@ def _memory(device: _Device) -> Any:
     )
 
 
-def _bar1(device: _Device) -> Bar1:
+def _bar1(device: _Device) -> gpu.Bar1:
     window = device.ask(pynvml.nvmlDeviceGetBAR1MemoryInfo)
-    return Bar1(_bytes(window.bar1Total), _bytes(window.bar1Used))
+    return gpu.Bar1(_bytes(window.bar1Total), _bytes(window.bar1Used))
 
 
-def _temperature(device: _Device) -> Temperature:
+def _temperature(device: _Device) -> gpu.Temperature:
     """Thresholds as temperatures; since Ada some drivers tell them as margins to the GPU's own limit alone."""
     now = _within(
         device.first([pynvml.nvmlDeviceGetTemperature, pynvml.nvmlDeviceGetTemperatureV], pynvml.NVML_TEMPERATURE_GPU),
@@ -373,7 +350,7 @@ def _temperature(device: _Device) -> Temperature:
         if not fault.unsupported:
             raise
         memory = -1
-    return Temperature(
+    return gpu.Temperature(
         now,
         threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, _SLOWDOWN_LIMIT),
         memory,
@@ -381,26 +358,21 @@ def _temperature(device: _Device) -> Temperature:
     )
 
 
-def _power(device: _Device) -> Power:
+def _power(device: _Device) -> gpu.Power:
     least, most = device.ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-    said = (
-        device.ask(pynvml.nvmlDeviceGetPowerUsage),
-        device.ask(pynvml.nvmlDeviceGetEnforcedPowerLimit),
-        device.ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
-        least,
-        most,
-    )
-    return Power(*(_within(value, 0, 100_000_000) for value in said))
+    now, limit = device.ask(pynvml.nvmlDeviceGetPowerUsage), device.ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    default = device.ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+    return gpu.Power(*(_within(value, 0, 100_000_000) for value in (now, limit, default, least, most)))
 
 
-def _clocks(device: _Device) -> Clocks:
+def _clocks(device: _Device) -> gpu.Clocks:
     def mhz(value: int) -> int:
         return _within(value, 0, 100_000)
 
     # Held is what differs from the default, which on many boards lies below the most that the GPU can do.
     held = device.optional(0, pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_GRAPHICS)
     usual = device.optional(held, pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_GRAPHICS)
-    return Clocks(
+    return gpu.Clocks(
         mhz(device.ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)),
         mhz(device.ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)),
         0 if held == usual else mhz(held),
@@ -434,14 +406,14 @@ def _throttled_us(device: _Device) -> dict[str, int]:
     return found
 
 
-_USES: tuple[tuple[ProcessKind, str], ...] = (("graphics", "Graphics"), ("compute", "Compute"), ("mps", "MPSCompute"))
+_USES: dict[gpu.ProcessKind, str] = {"graphics": "Graphics", "compute": "Compute", "mps": "MPSCompute"}
 
 
-def _processes(device: _Device, proc: Path) -> tuple[Process, ...]:
+def _processes(device: _Device, proc: Path) -> tuple[gpu.Process, ...]:
     """One entry for each process, though NVML lists it for each use and each MIG instance."""
-    found: dict[int, Process] = {}
+    found: dict[int, gpu.Process] = {}
     known = False
-    for kind, name in _USES:
+    for kind, name in _USES.items():
         calls = [f"nvmlDeviceGet{name}RunningProcesses_v{version}" for version in (3, 2)]
         try:
             rows = device.listed(calls, pynvml.c_nvmlProcessInfo_v3_t)
@@ -463,18 +435,18 @@ def _processes(device: _Device, proc: Path) -> tuple[Process, ...]:
     return tuple(found[pid] for pid in sorted(found))
 
 
-def _process(place: Path, pid: int, kind: ProcessKind, memory: int) -> Process:
+def _process(place: Path, pid: int, kind: gpu.ProcessKind, memory: int) -> gpu.Process:
     try:
         name = (place / "comm").read_text(encoding="utf-8", errors="replace").strip()
-        return Process(pid, kind, memory, name, place.stat().st_uid == os.getuid())
+        return gpu.Process(pid, kind, memory, name, place.stat().st_uid == os.getuid())
     except OSError:
         # it ended meanwhile, or lives where this process cannot see it
-        return Process(pid, kind, memory)
+        return gpu.Process(pid, kind, memory)
 
 
-def _pcie(device: _Device) -> PcieLink:
+def _pcie(device: _Device) -> gpu.PcieLink:
     replays = device.optional(-1, pynvml.nvmlDeviceGetPcieReplayCounter)
-    return PcieLink(
+    return gpu.PcieLink(
         _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), 1, 16),
         _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth), 1, 32),
         _within(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), 1, 16),
@@ -483,7 +455,7 @@ def _pcie(device: _Device) -> PcieLink:
     )
 
 
-def _links(device: _Device) -> tuple[NvLink, ...]:
+def _links(device: _Device) -> tuple[gpu.NvLink, ...]:
     states: dict[int, bool] = {}
     for link in range(_MOST_LINKS):
         try:
@@ -498,7 +470,7 @@ def _links(device: _Device) -> tuple[NvLink, ...]:
     active = [link for link, up in states.items() if up]
     numbers = _link_numbers(device, active)
     return tuple(
-        _link(device, link, numbers) if up else NvLink(link, active=False) for link, up in sorted(states.items())
+        _link(device, link, numbers) if up else gpu.NvLink(link, active=False) for link, up in sorted(states.items())
     )
 
 
@@ -522,7 +494,7 @@ def _link_numbers(device: _Device, active: Sequence[int]) -> Mapping[tuple[int, 
     return kept
 
 
-def _link(device: _Device, link: int, numbers: Mapping[tuple[int, int], int]) -> NvLink:
+def _link(device: _Device, link: int, numbers: Mapping[tuple[int, int], int]) -> gpu.NvLink:
     version = device.optional(0, pynvml.nvmlDeviceGetNvLinkVersion, link)
     remote = device.optional(-1, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
     errors: dict[str, int] = {}
@@ -535,7 +507,7 @@ def _link(device: _Device, link: int, numbers: Mapping[tuple[int, int], int]) ->
             count = device.optional(-1, pynvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
             if count >= 0:
                 errors[name] = count
-    return NvLink(
+    return gpu.NvLink(
         link,
         True,
         names.LINK_VERSIONS.get(version, 0),
@@ -559,17 +531,10 @@ class _FabricInfo(ctypes.Structure):
 class _FabricInfoV2(ctypes.Structure):
     """nvmlGpuFabricInfo_v2_t."""
 
-    _fields_ = (
-        ("version", ctypes.c_uint),
-        ("cluster", ctypes.c_ubyte * 16),
-        ("status", ctypes.c_uint),
-        ("clique", ctypes.c_uint),
-        ("state", ctypes.c_ubyte),
-        ("health", ctypes.c_uint),
-    )
+    _fields_ = (("version", ctypes.c_uint), *_FabricInfo._fields_, ("health", ctypes.c_uint))
 
 
-def _fabric(device: _Device) -> Fabric:
+def _fabric(device: _Device) -> gpu.Fabric:
     def with_health(handle: Any) -> Any:
         info = _FabricInfoV2(ctypes.sizeof(_FabricInfoV2) | 2 << 24)
         pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
@@ -587,7 +552,7 @@ def _fabric(device: _Device) -> Fabric:
     health = {name: _word(mask >> shift & 3, names.FABRIC_TRUTH) for name, shift in names.FABRIC_HEALTH.items()}
     wrong = mask >> names.FABRIC_CONFIGURATION & 15
     health["incorrect configuration"] = "true" if wrong > 1 else "false" if wrong else "not supported"
-    return Fabric(
+    return gpu.Fabric(
         _word(info.state, names.FABRIC_STATES),
         _within(info.status, 0, 9999),
         str(uuid.UUID(bytes=bytes(info.cluster))),
@@ -644,12 +609,7 @@ def _p2p(device: _Device, others: Sequence[_Device]) -> dict[str, str]:
     for other in others:
         if other.index == device.index or other.handle is None:
             continue
-        try:
-            status = device.ask(_p2p_status, other.handle)
-        except NvmlFault as fault:
-            if not fault.unsupported:
-                raise
-            status = pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+        status = device.optional(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED, _p2p_status, other.handle)
         found[str(other.index)] = _word(status, names.P2P)
     return found
 
@@ -667,7 +627,7 @@ def _pci(handle: Any) -> str:
     return str(pynvml.nvmlDeviceGetPciInfo(handle).busId)
 
 
-def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
+def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> gpu.Gpu:
     ask = device.ask
 
     def of(via: str, make: Callable[[_Device], T], instead: T | None = None) -> Observed[T]:
@@ -679,10 +639,10 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
     def word(call: Callable[[Any], int], words: Mapping[int, T], instead: T | None = None) -> Observed[T]:
         return _observed(call.__name__, lambda: _word(ask(call), words), instead)
 
-    def mode(call: Callable[[Any], int], instead: Mode | None = None) -> Observed[Mode]:
+    def mode(call: Callable[[Any], int], instead: gpu.Mode | None = None) -> Observed[gpu.Mode]:
         return word(call, names.MODES, instead)
 
-    def pair(call: Callable[[Any], Sequence[int]], which: int, instead: Mode | None = None) -> Observed[Mode]:
+    def pair(call: Callable[[Any], Sequence[int]], which: int, instead: gpu.Mode | None = None) -> Observed[gpu.Mode]:
         return _observed(call.__name__, lambda: _mode(ask(call)[which]), instead)
 
     def named(call: Callable[[Any], int], known: Mapping[int, str]) -> Observed[str]:
@@ -693,9 +653,9 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         major, minor = ask(pynvml.nvmlDeviceGetCudaComputeCapability)
         return str(Sm(_within(major, 1, 99), _within(minor, 0, 9)))
 
-    lacks: Mode = "unsupported"
+    lacks: gpu.Mode = "unsupported"
     ecc = "nvmlDeviceGetTotalEccErrors"
-    gpu = Gpu(
+    found = gpu.Gpu(
         device.index,
         uuid=text(pynvml.nvmlDeviceGetUUID),
         name=text(pynvml.nvmlDeviceGetName),
@@ -706,7 +666,7 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         ecc=pair(pynvml.nvmlDeviceGetEccMode, 0, lacks),
         ecc_pending=pair(pynvml.nvmlDeviceGetEccMode, 1, lacks),
         ecc_uncorrected=of(ecc, lambda device: _ecc(device, uncorrected=True, ever=False), -1),
-        remap=of("nvmlDeviceGetRemappedRows", _remap, RowRemap(supported=False)),
+        remap=of("nvmlDeviceGetRemappedRows", _remap, gpu.RowRemap(supported=False)),
         recovery=of("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", _recovery, lacks),
         mig=pair(pynvml.nvmlDeviceGetMigMode, 0, lacks),
         mig_pending=pair(pynvml.nvmlDeviceGetMigMode, 1),
@@ -751,7 +711,7 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         p2p=of("nvmlDeviceGetP2PStatus", lambda device: _p2p(device, others)),
     )
     # last, when everything was asked
-    return replace(gpu, state=Observed.of(device.state(), "NVML"))
+    return replace(found, state=Observed.of(device.state(), "NVML"))
 
 
 def _recovery(device: _Device) -> str:
@@ -784,7 +744,7 @@ def _cuda() -> str:
         return ""
 
 
-def read(proc: Path) -> Nvml:
+def read(proc: Path) -> gpu.Nvml:
     """The whole conversation; an error of a single value is that value's, one of the start or the count ends it.
 
     ``proc`` is where the processes are that NVML names.
@@ -797,11 +757,11 @@ def read(proc: Path) -> Nvml:
         call = "nvmlDeviceGetCount"
         devices = [_Device(index) for index in range(_within(_ask(pynvml.nvmlDeviceGetCount), 0, _MOST_GPUS))]
     except NvmlFault as fault:
-        ended: NvmlEnded = "no library" if fault.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND else "error"
-        return Nvml(ended, f"{call} {fault}", max(fault.code, 0), driver, cuda, library)
+        ended: gpu.NvmlEnded = "no library" if fault.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND else "error"
+        return gpu.Nvml(ended, f"{call} {fault}", max(fault.code, 0), driver, cuda, library)
     confidential = _observed("nvmlSystemGetConfComputeState", _confidential)
     gpus = tuple(_read_gpu(device, devices, proc) for device in devices)
-    return Nvml("answered", "", 0, driver, cuda, library, confidential, gpus)
+    return gpu.Nvml("answered", "", 0, driver, cuda, library, confidential, gpus)
 
 
 SOURCES: dict[str, Source] = {"nvml": lambda place: Observed.of(read(place.path("proc")), "NVML")}
@@ -812,8 +772,8 @@ def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[s
     if found["nvml"].value is not None or ending is None:
         return found
     if ending.ended == "hung":
-        return {"nvml": Observed.of(Nvml("hung", ending.detail), "NVML")}
+        return {"nvml": Observed.of(gpu.Nvml("hung", ending.detail), "NVML")}
     if ending.ended == "killed":
-        died = Nvml("killed", f"the process that asked NVML died of {ending.signal}")
+        died = gpu.Nvml("killed", f"the process that asked NVML died of {ending.signal}")
         return {"nvml": Observed.of(died, "NVML")}
     return found
