@@ -11,18 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from envkit.dockerfile import requirements
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.files import toml as toml_of
-from envkit.dockerfile.requirements import (
-    RequestedPackages,
-    Requirement,
-    address,
-    canonical,
-    follow,
-    holds,
-    pin,
-    requirement,
-)
+from envkit.dockerfile.requirements import RequestedPackages, Requirement, canonical
 from envkit.model import Span
 from envkit.subjects.dockerfile import Unread
 
@@ -173,7 +165,7 @@ def read(directory: str, cwd: str, files: Files, span: Span) -> Project | Unread
 def _all(values: object, places: Places) -> tuple[Requirement, ...]:
     found = []
     for text in texts(values)[:2000]:
-        read = requirement(text, places.find(text))
+        read = requirements.requirement(text, places.find(text))
         if read:
             found.append(read)
     return tuple(found)
@@ -221,7 +213,7 @@ def _listed_in(body: object, directory: str, places: Places, files: Files, cwd: 
     """What the requirements files of one of setuptools' dynamic keys ask for."""
     asked = RequestedPackages()
     for one in texts(table(body).get("file")):
-        follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
+        requirements.follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
     return asked
 
 
@@ -245,12 +237,12 @@ def _uv_indexes(uv: dict[str, Any]) -> tuple[str, tuple[str, ...], dict[str, str
         if isinstance(name, str):
             named[name] = url
         if one.get("default") is True:
-            index = address(url)
+            index = requirements.address(url)
         elif one.get("explicit") is not True:
             extra.append(url)
     old = uv.get("index-url") or table(uv, "pip").get("index-url")
     if isinstance(old, str):
-        index = address(old)
+        index = requirements.address(old)
     extra += texts(uv.get("extra-index-url")) + texts(table(uv, "pip").get("extra-index-url"))
     return index, tuple(extra), named
 
@@ -339,7 +331,7 @@ def _poetry_sources(poetry: dict[str, Any]) -> tuple[str, list[str], dict[str, s
             continue
         named[name.lower()] = url
         if one.get("default") is True or priority == "default":
-            index = address(url)
+            index = requirements.address(url)
         elif priority not in ("explicit", "supplemental"):
             extra.append(url)
     return index, extra, named
@@ -349,8 +341,8 @@ def poetry_pin(specifier: str) -> tuple[str, str]:
     """Version and local version that one of poetry's constraints pins: a bare version is an exact one there."""
     text = specifier.strip()
     if re.match(r"[0-9]", text) and "," not in text and "*" not in text and "|" not in text:
-        return pin("==" + text)
-    return pin(text)
+        return requirements.pin("==" + text)
+    return requirements.pin(text)
 
 
 def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], places: Places) -> Iterable[Requirement]:
@@ -370,7 +362,7 @@ def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], p
                 marks.append(f"python_version {compared[1]} '{compared[2]}'")
         url = _uv_source(one, {}).url
         pins = poetry_pin(specifier)
-        told = requirement(url, span) if url else None
+        told = requirements.requirement(url, span) if url else None
         extras = tuple(canonical(extra) for extra in texts(one.get("extras")))
         version, local = pins[0] or (told.version if told else ""), pins[1] or (told.local if told else "")
         index = named.get(source.lower(), "") if isinstance(source, str) else ""
@@ -442,7 +434,7 @@ def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project
         if len(lists) == 1:
             # It computes the list, out of the only requirements file that it names.
             asked = RequestedPackages()
-            follow(asked, posixpath.join(directory, lists.pop()), at, files, cwd, {})
+            requirements.follow(asked, posixpath.join(directory, lists.pop()), at, files, cwd, {})
             dependencies, unread = tuple(asked.requirements), asked.unread
         else:
             unread.append(Unread(file.path, "it computes install_requires", at))
@@ -509,9 +501,9 @@ def needed(
                 continue
             if source.group and source.group != group:
                 continue
-            if holds(source.marker, python, requires=project.python) is False:
+            if requirements.holds(source.marker, python, requires=project.python) is False:
                 continue
-            told = requirement(source.url, one.span) if source.url else None
+            told = requirements.requirement(source.url, one.span) if source.url else None
             version, local = (told.version, told.local) if told else ("", "")
             one = replace(one, index=source.index or one.index, url=source.url or one.url)
             one = replace(one, version=one.version or version, local=one.local or local)

@@ -8,22 +8,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
-from envkit.dockerfile import options
+from envkit.dockerfile import options, shell_words
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
 from envkit.dockerfile.shell_tree import Assign, Node, Piece, Redir, Simple, Source, Token
-from envkit.dockerfile.shell_words import (
-    CERTAIN,
-    MAYBE,
-    NAME,
-    UNLIKELY,
-    Expansion,
-    Field,
-    State,
-    Status,
-    piece_of,
-    status_of,
-)
+from envkit.dockerfile.shell_words import Field, State, Status
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
@@ -37,7 +26,7 @@ _WRAPPERS = options.names(
 _LEADING = {"timeout": 1, "gosu": 1, "su-exec": 1, "taskset": 1}  # operands before the command
 
 
-class Commands(Expansion):
+class Commands(shell_words.Expansion):
     """The simple commands of a script: what they do to the shell, and what they start."""
 
     @abstractmethod
@@ -63,7 +52,9 @@ class Commands(Expansion):
             if redir.expands:
                 bits = self.bits(redir.parts, body, state)
                 text, sure = "".join(bit.text for bit in bits), all(bit.sure for bit in bits)
-                self.bodies[id(redir)] = Source(text, body.text, [piece_of(bit, bit.text, body) for bit in bits])
+                self.bodies[id(redir)] = Source(
+                    text, body.text, [shell_words.piece_of(bit, bit.text, body) for bit in bits]
+                )
             made.append(Redirect(redir.fd + redir.op, Word(text, body.value, span, sure, not redir.expands)))
         return tuple(made)
 
@@ -98,7 +89,7 @@ class Commands(Expansion):
                 return called
         words = tuple(each.word for each in fields)
         here = "".join(each.target.text for each in redirects if _is_here(each) and "\n" in each.target.text)
-        sure = state.level == CERTAIN
+        sure = state.level == shell_words.CERTAIN
         command = Command(words, span, words, assigns, env, redirects, after, sure, state.cwd, here)
         return self.start(command, fields, node, source, state)
 
@@ -144,7 +135,7 @@ class Commands(Expansion):
         match name:
             case "[" | "test":
                 words = args[:-1] if name == "[" and args and args[-1].text == "]" else args
-                return status_of(values.test(words))
+                return shell_words.status_of(values.test(words))
             case "true" | ":":
                 return Status.TRUE
             case "false":
@@ -170,7 +161,7 @@ class Commands(Expansion):
             case "exec" if args:
                 pass
             case _:
-                if command.raw_words[0].text == "exec" and state.level == CERTAIN:
+                if command.raw_words[0].text == "exec" and state.level == shell_words.CERTAIN:
                     state.stop = "exit"  # the shell is no more
                 return Status.OPEN if _is_test(command) else Status.TRUE if name in _SURE else Status.LIKELY
         return Status.TRUE if name in _SURE else Status.LIKELY
@@ -199,7 +190,7 @@ class Commands(Expansion):
         """Builtins that change variables; assignments written as such were done before."""
         if name in ("unset", "read", "mapfile", "readarray"):
             for word in args:
-                if NAME.fullmatch(word.text):
+                if shell_words.NAME.fullmatch(word.text):
                     self.put(word.text, None, state)
                     if name == "unset":
                         state.functions = {k: v for k, v in state.functions.items() if k != word.text}
@@ -230,7 +221,7 @@ class Commands(Expansion):
         """``exit``, ``return``, ``break`` and ``continue``."""
         code = args[0].text if args else "0"
         failed = name in ("exit", "return") and code != "0"
-        if state.level == UNLIKELY:
+        if state.level == shell_words.UNLIKELY:
             return Status.LIKELY  # the way of a build that fails
         if name == "exit":
             state.stop = "fail" if failed else "exit"
@@ -379,7 +370,7 @@ class Commands(Expansion):
             state.stop = ""
         state.doubt = (state.doubt - set(ends)) | doubt
         if not state.stop:
-            state.level = min(level, MAYBE) if state.doubt else level
+            state.level = min(level, shell_words.MAYBE) if state.doubt else level
 
 
 def _texts(words: Sequence[Word]) -> tuple[str, ...] | None:

@@ -21,22 +21,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
 from envkit.plan import apt, flavors
+from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
-from envkit.plan.lockfile import (
-    FLAVORS,
-    LAYERS,
-    PARTS,
-    TOOLS,
-    Deb,
-    Lock,
-    Pin,
-    in_order,
-    spec_items,
-    strength,
-    unpinned,
-    weaker,
-)
+from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.resolve import Choice, resolve
 from envkit.plan.spec import Platform, Spec
 from envkit.system import files, proc
@@ -88,7 +76,7 @@ def closure(
     again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
     none.  Raises Unsatisfiable when no set of wheels meets the spec and Undecided when the index could not be asked.
     """
-    every = tuple(line for flavor in FLAVORS for line in wanted.get(flavor, ()))
+    every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
     if not every:
         return (), 0
     say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
@@ -105,7 +93,7 @@ def closure(
         # The index was asked a moment ago, so that uv's cache holds every answer to what follows.
         below = {
             flavor: proc.beside(partial(uv.again, flavor, _upto(wanted, flavor), *target, constraints=exact))
-            for flavor in FLAVORS[:-1]
+            for flavor in locks.FLAVORS[:-1]
             if _upto(wanted, flavor) and len(_upto(wanted, flavor)) < len(every)
         }
         elsewhere = proc.beside(partial(_elsewhere, uv, pins, exact))
@@ -113,17 +101,17 @@ def closure(
         others = elsewhere()
 
     def layer(pin: Pin) -> str:
-        for flavor in FLAVORS:
+        for flavor in locks.FLAVORS:
             if pin.name in names.get(flavor, ()) or len(_upto(wanted, flavor)) == len(every):
                 return flavor
         raise AssertionError("the last flavor holds all")
 
-    return in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
+    return locks.in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
 
 
 def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]:
     """The requirements of a flavor and of those below it."""
-    held = FLAVORS[: FLAVORS.index(flavor) + 1]
+    held = locks.FLAVORS[: locks.FLAVORS.index(flavor) + 1]
     return tuple(line for each in held for line in wanted.get(each, ()))
 
 
@@ -352,10 +340,10 @@ def lock(
     _one_line(choice, wheels)
     at = system()
     made = _made(spec, choice, at, wheels, epoch, installer())
-    left = {*unpinned(made), *(weaker(made, previous) if previous else ())}
+    left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}
     if left - {*may_stay_open}:
         raise _open(at.why or _made_here(made), left, may_stay_open, previous)
-    for part, clause in unpinned(made).items():
+    for part, clause in locks.unpinned(made).items():
         (warn or say)(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
     return made
 
@@ -385,7 +373,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
         **{name: getattr(extras, name) for name in ("components", "given", "programs", "missing")},
         **{name: getattr(at, name) for name in ("digest", "origin", "archive", "debs")},
         name=spec.name,
-        wish=spec_items(spec),
+        wish=locks.spec_items(spec),
         variant=choice.row.variant if choice.row else "",
         python=spec.python,
         platform=spec.platform.value,
@@ -394,7 +382,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
         guard=spec.guard,
         epoch=epoch,
         gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
-        apt={layer: extras.apt[layer] for layer in LAYERS if extras.apt.get(layer)},
+        apt={layer: extras.apt[layer] for layer in locks.LAYERS if extras.apt.get(layer)},
         installer=installer,
         wheels=wheels,
     )
@@ -402,10 +390,10 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
 
 def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previous: Lock | None) -> EnvkitError:
     """The refusal of a lock that would leave the parts ``left`` open; it has the kind of its cause ``why``."""
-    parts = [part for part in PARTS if part in left and part not in allowed]
+    parts = [part for part in locks.PARTS if part in left and part not in allowed]
     what = {"os": "the Debian packages", "base": "the base"}
     lost = f"{' and '.join(what[part] for part in parts)} would not be pinned"
-    if previous is not None and all(strength(previous)[part] for part in parts):
+    if previous is not None and all(locks.strength(previous)[part] for part in parts):
         lost += "; the existing lock pins them and was left unchanged"
     options = " ".join(f"--allow-unpinned {part}" for part in parts)
     fix = f"{why.fix}; or accept it: {options}" if why.fix else f"accept it: {options}"
@@ -442,7 +430,7 @@ def _installer(place: TargetPlatform) -> Pin:
         uv = _Uv(folder, replace(place, backend=""))
         (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
     pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
-    return replace(pin, layer=TOOLS)
+    return replace(pin, layer=locks.TOOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +440,7 @@ class _System:
     digest: str = ""
     origin: str = ""
     archive: str = ""
-    debs: tuple[Deb, ...] = ()
+    debs: tuple[locks.Deb, ...] = ()
     why: EnvkitError | None = None
 
 

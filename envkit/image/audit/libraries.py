@@ -13,17 +13,7 @@ from envkit.image.audit.linker import Linker, LoadedObject, Process, is_driver
 from envkit.image.tree import Tree
 from envkit.payload import cudnn, elf
 from envkit.payload.probe import extensions, libs, wheels
-from envkit.subjects import codec
-from envkit.subjects.audit import (
-    Copy,
-    DriverFile,
-    DriverKind,
-    Edge,
-    OwnerKind,
-    SharedObject,
-    UnmetKind,
-    UnresolvedRequirement,
-)
+from envkit.subjects import audit, codec
 from envkit.subjects.image import CudnnSet, Extension
 
 _SHARED = re.compile(r"\.so(?:\.|\Z)")
@@ -36,7 +26,7 @@ _SHOWN = 10
 class Owner:
     """The package that brought a file; ``kind`` is "wheel" or "deb"."""
 
-    kind: OwnerKind
+    kind: audit.OwnerKind
     name: str
     version: str
 
@@ -93,7 +83,7 @@ class Survey:
         self._abi = f"cpython-{''.join(pythons.version.split('.')[:2])}" if pythons and pythons.version else "cpython-"
         self.paths = shared(tree, self._site)
         self.reached: dict[str, str] = {}
-        self.edges: dict[str, tuple[Edge, ...]] = {}
+        self.edges: dict[str, tuple[audit.Edge, ...]] = {}
         self._whole: dict[Owner, list[str]] = {}  # the modules that lack nothing, however far one follows
         self._modules: dict[Owner, list[str]] = {}
         self._always: dict[tuple[str, str], frozenset[str]] = {}
@@ -224,7 +214,7 @@ class Survey:
                 process.load(path, "opened by name")
                 self._keep(process, "")
 
-    def objects(self) -> Iterator[SharedObject]:
+    def objects(self) -> Iterator[audit.SharedObject]:
         """The objects of CUDA and torch, those that ask for one, and those that lack something."""
         for real, edges in sorted(self.edges.items()):
             family = linker.family(real)
@@ -234,7 +224,7 @@ class Survey:
                 continue
             header, module = self.linker.header(real), self.reached.get(real, "")
             soname, brought = header.soname if header else "", (owner.name, owner.version, owner.kind)
-            yield SharedObject(real, soname, family, *brought, module, edges, self._others_load(module))
+            yield audit.SharedObject(real, soname, family, *brought, module, edges, self._others_load(module))
 
     def _others_load(self, module: str) -> bool:
         owner = self.owner(module)
@@ -243,7 +233,7 @@ class Survey:
         whole = any(other != module for other in self._whole.get(owner, ()))
         return whole or any(map(self._is_needed, self._modules.get(owner, ())))
 
-    def unmet(self) -> Iterator[UnresolvedRequirement]:
+    def unmet(self) -> Iterator[audit.UnresolvedRequirement]:
         """Versions and symbols that an object asks of a library and that the file found for it lacks."""
         for real, edges in sorted(self.edges.items()):
             header = self.linker.header(real)
@@ -267,10 +257,10 @@ class Survey:
         yield from self._unmet_of_torch()
 
     def _unmet(
-        self, real: str, provider: str, kind: UnmetKind, lacking: tuple[str, ...], newest: str
-    ) -> UnresolvedRequirement:
+        self, real: str, provider: str, kind: audit.UnmetKind, lacking: tuple[str, ...], newest: str
+    ) -> audit.UnresolvedRequirement:
         owner = self.owner(real).name
-        return UnresolvedRequirement(
+        return audit.UnresolvedRequirement(
             real, owner, provider, kind, lacking[:_SHOWN], len(lacking), newest, self.reached.get(real, "")
         )
 
@@ -287,7 +277,7 @@ class Survey:
             return set()
         return {one.name for one in elf.symbols(self.tree.data(real), header) if one.defined and one.name in wanted}
 
-    def _unmet_of_torch(self) -> Iterator[UnresolvedRequirement]:
+    def _unmet_of_torch(self) -> Iterator[audit.UnresolvedRequirement]:
         """Symbols of torch's namespaces that an object outside torch asks for and neither torch nor its own have."""
         asking = {
             real: {name for name in self._undefined(real, "_Z") if _TORCH_SYMBOL.match(name)}
@@ -341,7 +331,7 @@ class Survey:
             owner = next((self.owner(path) for path in paths if self.owner(path) is not NOBODY), NOBODY)
             yield CudnnSet(folder, owner.name, owner.version, referenced, missing)
 
-    def copies(self) -> Iterator[Copy]:
+    def copies(self) -> Iterator[audit.Copy]:
         """Every file of a library that a CUDA toolkit, cuDNN or NCCL brings; stubs and the driver's left out."""
         for path in self.paths:
             family = libs.family(path)
@@ -349,9 +339,9 @@ class Survey:
                 continue
             owner = self.owner(path)
             place = owner.kind if owner.kind == "wheel" else owner.name or posixpath.dirname(path)
-            yield Copy(family, path, self.tree.entries[path].size, place)
+            yield audit.Copy(family, path, self.tree.entries[path].size, place)
 
-    def drivers(self) -> Iterator[DriverFile]:
+    def drivers(self) -> Iterator[audit.DriverFile]:
         """The driver's libraries that are a part of the image, stubs and compatibility packages among them."""
         searched: dict[str, str] = {}
         for directory, by in self.linker.searched():
@@ -362,8 +352,8 @@ class Survey:
             folder, owner = posixpath.dirname(path), self.owner(path)
             parts = folder.split("/")
             compat = "compat" in parts or owner.name.startswith("cuda-compat")
-            kind: DriverKind = "stub" if "stubs" in parts else "compat" if compat else "driver"
-            yield DriverFile(path, kind, searched.get(folder, ""), owner.name)
+            kind: audit.DriverKind = "stub" if "stubs" in parts else "compat" if compat else "driver"
+            yield audit.DriverFile(path, kind, searched.get(folder, ""), owner.name)
 
     def libc(self) -> tuple[str, str]:
         """The newest version of glibc's symbols that the tree's C library defines, and its path; empty if none."""

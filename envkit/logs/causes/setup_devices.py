@@ -6,17 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes import _setup
 from envkit.logs.causes._readers import of_root
-from envkit.logs.causes._setup import (
-    container_sign,
-    gpus_listed,
-    hypothesis,
-    in_container,
-    roots_of,
-    started_without_gpus,
-    unless_only_warned,
-    words_seen,
-)
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Strength
@@ -47,20 +38,20 @@ def driver_not_installed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The driver's module was not built, not loaded or refused (modprobe, DKMS, nvidia-installer, NVRM)."""
     known = statements("install")
     order = list(known)
-    found = [event for event in roots_of(story, _ID) if event.signature.id in known]
+    found = [event for event in _setup.roots_of(story, _ID) if event.signature.id in known]
     for event in sorted(found, key=lambda each: order.index(each.signature.id))[:1]:
         says, more = known[event.signature.id], [other for other in found if other is not event][:1]
-        nvidia = "nvidia" in event.line.text.lower() or words_seen(story, "nvidia")
+        nvidia = "nvidia" in event.line.text.lower() or _setup.words_seen(story, "nvidia")
         strength = Strength.LIKELY if nvidia else Strength.POSSIBLE
         over = (*_AFTER, "missing-shared-library", "nvidia-container-cli-init-error") if nvidia else ()
-        yield hypothesis(event, says.cause, strength, says.because, more=more, fix=says.fix, over=over)
+        yield _setup.hypothesis(event, says.cause, strength, says.because, more=more, fix=says.fix, over=over)
 
 
 def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A process that finds no GPU or no driver, by what the log shows of how it was started."""
     special = {*statements("install"), *_PLUGIN, *_CLUSTER, *_KERNEL}
-    for event in [each for each in roots_of(story, _ID) if each.signature.id not in special][:1]:
-        strength = unless_only_warned(story, event, Strength.LIKELY)
+    for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
+        strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
         # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
         # says comes before this
         if event.signature.id == "no-runtime-found" or story.of(*statements("install"), *_KERNEL):
@@ -70,14 +61,14 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     """How the process was started, where that alone says why it has no GPU."""
-    without = started_without_gpus(story, event)
+    without = _setup.started_without_gpus(story, event)
     if without is not None:
         engine = without.values.get("engine", "the engine")
         option = "--nv" if engine in ("singularity", "apptainer") else "--gpus or a CDI device"
         return worded("container-started-without-gpus", event, without, strength=strength, engine=engine, option=option)
     if event.signature.id == "jetson-nvmap":
         return worded("jetson-memory-refused", event, strength=strength)
-    if words_seen(story, *_MAC) and gpus_listed(story) is None:
+    if _setup.words_seen(story, *_MAC) and _setup.gpus_listed(story) is None:
         return worded("platform-without-cuda", event, strength=strength)
     if _under_ray(story, event):
         return worded("ray-worker-without-gpu", event, strength=strength)
@@ -86,13 +77,13 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
 
 def _unseen(story: Story, event: Event, strength: Strength) -> Hypothesis:
     """A process that sees no GPU and does not say why: where it ran, and what nvidia-smi showed."""
-    works, said = gpus_listed(story), _short(event)
+    works, said = _setup.gpus_listed(story), _short(event)
     if works is not None and event.signature.id not in ("smi-no-driver", "smi-none", "smi-not-found"):
-        cause = "container-config" if in_container(story) else "launch-config"
+        cause = "container-config" if _setup.in_container(story) else "launch-config"
         least = min(strength, Strength.LIKELY)
         return worded("gpu-shown-but-not-seen", event, works, cause=cause, strength=least, event=said)
-    if in_container(story):
-        sign = container_sign(story)
+    if _setup.in_container(story):
+        sign = _setup.container_sign(story)
         engine = sign if sign is not None and sign.signature.id.startswith("setup-docker") else None
         return worded("container-sees-no-gpu", event, engine, strength=strength, event=said)
     return worded("process-sees-no-gpu", event, strength=strength, event=said)
@@ -104,21 +95,21 @@ def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis
     none = [event for event in story.of("ultralytics-available") if event.values.get("available") == "False"]
     if not asked or not none:
         return
-    cpu = "+cpu" in (story.value("torch") or "") or words_seen(story, "+cpu")
+    cpu = "+cpu" in (story.value("torch") or "") or _setup.words_seen(story, "+cpu")
     yield worded("cpu-build-asked-for-a-gpu" if cpu else "no-cuda-whichever-gpu", asked[0], *none[:1])
 
 
 def unknown_at_start(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """CUDA 999 while it starts: the device files or the nvidia_uvm module are not as the driver needs them."""
     for event in [each for each in story.roots if each.signature.id in _UNKNOWN_START][:1]:
-        strength = unless_only_warned(story, event, Strength.LIKELY)
-        container = in_container(story) or story.of("lost-nvml-unknown")
+        strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
+        container = _setup.in_container(story) or story.of("lost-nvml-unknown")
         yield worded("cuda-cannot-start-in-container" if container else "cuda-cannot-start", event, strength=strength)
 
 
 def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Kubernetes has no GPU to give: all taken, or the device plugin finds no driver (k8s-device-plugin)."""
-    plugins = [event for event in roots_of(story, _ID) if event.signature.id in _PLUGIN]
+    plugins = [event for event in _setup.roots_of(story, _ID) if event.signature.id in _PLUGIN]
     if plugins:
         yield worded("device-plugin-sees-no-driver", plugins[0], *story.of("plugin-hint")[:1])
         return
@@ -136,7 +127,7 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """CUDA_VISIBLE_DEVICES hides every GPU, or is in a form that the program does not read."""
-    stated = roots_of(story, "cuda-visible-devices-misuse")
+    stated = _setup.roots_of(story, "cuda-visible-devices-misuse")
     if stated:
         event = stated[0]
         value = event.values.get("visible") or event.values.get("device") or ""
