@@ -146,19 +146,15 @@ class CommandTarget(Protocol):
     @property
     def image(self) -> str:
         """The image, empty for this machine."""
-        ...
 
     def at(self, folder: Path) -> CommandTarget:
         """The same with ``folder`` for the files of all its runs."""
-        ...
 
     def seen(self, path: Path) -> str:
         """``path``, which lies in the folder of this debugging or is the companion, as the command sees it."""
-        ...
 
     def keep(self, job: Path, timeout_s: float) -> Completed:
         """Runs the supervisor on the job in ``job``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ class Files(Protocol):
         """The file at ``path`` (relative to ``cwd``), or a clause that says why it cannot be known
         ("no build context was given", "the build downloads it").
         """
-        ...
 
 
 def absolute(path: str, cwd: str) -> str:

@@ -16,11 +16,9 @@ class HasPositions(Protocol):
     @property
     def value(self) -> str:
         """The characters."""
-        ...
 
     def span(self, start: int, end: int) -> Span:
         """Where the characters from ``start`` to ``end`` stand."""
-        ...
 
 
 class HereText(Protocol):
@@ -29,12 +27,10 @@ class HereText(Protocol):
     @property
     def name(self) -> str:
         """Its delimiter without quotes."""
-        ...
 
     @property
     def content(self) -> HasPositions:
         """Its lines."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

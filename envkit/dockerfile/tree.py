@@ -23,11 +23,9 @@ class Source(Protocol):
 
     def read(self, path: str) -> FileText | str:
         """The file at ``path`` below the context's root, or a clause that says why not."""
-        ...
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a folder; empty where it is none."""
-        ...
 
 
 class NoContext:

@@ -122,35 +122,27 @@ class Engine(Protocol):
 
     def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
         """The base as pinned: what is here already, else the registry's, else one made from packages."""
-        ...
 
     def build(self, request: BuildRequest, say: Say) -> BuiltImage:
         """Builds the image; a build that fails leaves its tag as it was."""
-        ...
 
     def layers(self, image: str) -> tuple[str, ...]:
         """The hashes of the layers' content ("sha256:..."), the base's first."""
-        ...
 
     def stored(self, image: str) -> StoredImage:
         """What is held of ``image``, and where."""
-        ...
 
     def file(self, image: str, path: str) -> bytes:
         """The content of the file ``path`` in ``image``; UsageError if there is none."""
-        ...
 
     def save(self, image: str, target: Path) -> None:
         """Writes ``image`` with all its layers into the file ``target``, as ``docker load`` reads it."""
-        ...
 
     def elsewhere(self) -> bool:
         """Whether it runs on another machine than this process, whose GPUs are not this one's."""
-        ...
 
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``."""
-        ...
 
     def run(
         self,
@@ -174,12 +166,9 @@ class Engine(Protocol):
         container, the words of ``argv`` name them where they lie (``where_they_lie``).  ``say`` gets each line of its
         stderr.  After ``timeout_s`` seconds everything in it is killed, and so it is once ``stop`` says True.
         """
-        ...
 
     def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:
         """Takes in what ``save`` wrote of the base that ``request`` pins; UsageError if it is no image."""
-        ...
 
     def remove(self, image: str) -> None:
         """Takes ``image`` away; one that does not exist is no error."""
-        ...

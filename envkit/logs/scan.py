@@ -44,7 +44,6 @@ class Stream(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Up to ``size`` bytes; empty at the end."""
-        ...
 
 
 @dataclass(slots=True)
