@@ -185,10 +185,8 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
 
 def _without_gpu(base: Base, via: str) -> Base:
     """``base`` as an image that surely holds neither CUDA nor torch."""
-    lost: Observed[bool] = Observed.of(False, via)
-    return replace(
-        base, cuda=_none(via), cudnn=_none(via), flavor=_none(via), torch=_none(via), torch_cuda=_none(via), nvcc=lost
-    )
+    none, no = _none(via), Observed.of(False, via)
+    return replace(base, cuda=none, cudnn=none, flavor=none, torch=none, torch_cuda=none, nvcc=no)
 
 
 # ---------------------------------------------------------------- nvidia/cuda
@@ -506,9 +504,8 @@ def _ubi(base: Base, reference: Reference, facts: Facts) -> Base:
     if python:
         base = replace(base, family="python", python=Observed.of(f"{python[1]}.{python[2]}", via))
     compiler = Observed.lost("not known") if python else Observed.of(False, via)
-    return replace(
-        base, os=_said(f"ubi{found[1]}" if found else "", "the name tells no release", via), compiler=compiler
-    )
+    system = _said(f"ubi{found[1]}" if found else "", "the name tells no release", via)
+    return replace(base, os=system, compiler=compiler)
 
 
 def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -518,9 +515,8 @@ def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
         plain = replace(plain, variables=base.variables)
     if not plain.cuda.missing:
         return replace(plain, family="conda", torch=_none("conda's images hold no torch"))
-    python = plain.python
     base = _without_gpu(base, "the image of a conda installer holds no CUDA")
-    return replace(base, os=plain.os, python=python)
+    return replace(base, os=plain.os, python=plain.python)
 
 
 def _jupyter(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -554,12 +550,8 @@ def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
     if row is None:
         return replace(base, cuda=Observed.lost("the facts do not know its CUDA"), variables={**_GPU})
     via = f"facts: tensorflow {found[1] if found else ''} [{row.source}; seen {row.seen}]"
-    return replace(
-        base,
-        cuda=_said(row.cuda, "the facts do not know its CUDA", via),
-        cudnn=_said(row.cudnn, "the facts do not know its cuDNN", via),
-        variables={**_GPU},
-    )
+    cudnn = _said(row.cudnn, "the facts do not know its cuDNN", via)
+    return replace(base, cuda=_said(row.cuda, "the facts do not know its CUDA", via), cudnn=cudnn, variables={**_GPU})
 
 
 _DEEP_LEARNING = re.compile(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")
@@ -650,10 +642,8 @@ def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platfor
         return replace(nothing, scratch=True, os=empty, python=empty, compiler=Observed.of(False, "scratch is empty"))
     if "$" in parts.tag:
         # a word with an unknown part says nothing: "X.$MINOR-base" must not be read as a version
-        known = "-".join(
-            word for word in parts.tag.split("-") if "$" not in word and "{" not in word and "}" not in word
-        )
-        parts = replace(parts, tag=known)
+        known = [word for word in parts.tag.split("-") if not re.search(r"[${}]", word)]
+        parts = replace(parts, tag="-".join(known))
         found = replace(found, sure=False)
     if "$" in parts.path:
         return _plain(replace(found, sure=False), parts, facts)

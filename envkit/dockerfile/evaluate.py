@@ -219,15 +219,12 @@ class _Reader:
             base = self.known.get(reference) or base_of(reference, span, self.facts, sure=sure, platform=platform)
             base = replace(base, span=span)
             state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
-            state.pythons.begin(base, self._distro(base))
+            state.pythons.begin(base, self.facts.os_python(base.os.value or ""))
             if (base.torch.value and not base.torch.missing) or _holds_torch(base):
                 state.torches.append(self._of_base(base, state))
         self.begun = (instruction, name, base, parent)
         self.steps = []
         self.states.append(state)
-
-    def _distro(self, base: Base) -> str:
-        return self.facts.os_python(base.os.value) if base.os.value and not base.os.missing else ""
 
     def _of_base(self, base: Base, state: _State) -> Torch:
         found = state.pythons.look("python", state.env)
@@ -577,19 +574,14 @@ class _Reader:
             return Observed.of(draft.started.version, f"what {span.place} starts")
         places = [i for i in draft.installs if i.python and i.manager in ("pip", "uv", "conda", "poetry")]
         if places:
-            return Observed.of(
-                places[-1].python, f"the Python that {places[-1].span.path}:{places[-1].span.line} installs into"
-            )
+            return Observed.of(places[-1].python, f"the Python that {places[-1].span.place} installs into")
         for program in ("python", "python3"):
             found = state.pythons.look(program, state.seen(), state.workdir, _shell_environment(state))
             if found.version:
                 return Observed.of(found.version, f"what {program} means at the end of the build")
-        base = draft.base.python
-        return (
-            base
-            if base.value and draft.base.family != "os" and draft.base.family != "nvidia"
-            else Observed.lost("the text does not say which Python there is")
-        )
+        if draft.base.python.value and draft.base.family not in ("os", "nvidia"):
+            return draft.base.python
+        return Observed.lost("the text does not say which Python there is")
 
 
 _DEEPEST = 4  # scripts that start scripts
@@ -714,15 +706,10 @@ def _decides(install: Install) -> tuple[object, ...]:
 
 def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
     """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
-    if (
-        install.manager not in ("pip", "uv")
-        or not before
-        or {"--upgrade", "--force-reinstall", "--target"} & install.options
-    ):
+    told = install.url or {"--upgrade", "--force-reinstall", "--target"} & install.options
+    if install.manager not in ("pip", "uv") or told or not before:
         return False
     there = before[-1]
-    if install.url:
-        return False
     # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
     if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
         return False
@@ -739,12 +726,7 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
 
 def _started(argv: tuple[str, ...], span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
     """The commands of a JSON form: its words, or the script that it hands to a shell."""
-    if (
-        len(argv) >= 3
-        and posixpath.basename(argv[0]) in system.SHELLS
-        and argv[1].startswith("-")
-        and argv[1].endswith("c")
-    ):
+    if len(argv) >= 3 and posixpath.basename(argv[0]) in system.SHELLS and re.fullmatch(r"-.*c", argv[1], re.DOTALL):
         text = Text.of(argv[2], span.path, span.line, span.column)
         dialect = "bash" if "bash" in argv[0] else "sh"
         return shell.commands(text, seen, state.workdir, dialect=dialect).commands
@@ -760,13 +742,8 @@ def _shell_environment(state: _State) -> str:
     argv = state.shell
     if len(argv) > 2 and posixpath.basename(argv[0]) in ("conda", "mamba", "micromamba") and argv[1] == "run":
         return state.pythons.environment(options.value_of(argv, "-n", "--name", "-p", "--prefix"))
-    if (
-        argv
-        and posixpath.basename(argv[0]) in system.SHELLS
-        and any(word in ("-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic") for word in argv[1:])
-    ):
-        return state.pythons.login
-    return ""
+    logs_in = not {"-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic"}.isdisjoint(argv[1:])
+    return state.pythons.login if logs_in and posixpath.basename(argv[0]) in system.SHELLS else ""
 
 
 def _unquoted(text: str) -> str:

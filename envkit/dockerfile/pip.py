@@ -78,9 +78,8 @@ def module_of(command: Command) -> tuple[str, tuple[Word, ...]]:
 
 def _absolute(program: str, cwd: str) -> str:
     """A program named by a relative path, as the rest of the build finds it."""
-    return (
-        posixpath.normpath(posixpath.join(cwd, program)) if cwd and "/" in program and "$" not in program else program
-    )
+    relative = cwd and "/" in program and "$" not in program
+    return posixpath.normpath(posixpath.join(cwd, program)) if relative else program
 
 
 def _pip(command: Command, target: str, words: tuple[Word, ...], files: Files) -> Iterator[Install | Removal | Unread]:
@@ -322,9 +321,8 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     if isinstance(found, Unread):
         yield found
         return
-    asked = RequestedPackages(
-        requirements=list(project.needed(replace(found, sources={}), frozenset())), unread=list(found.unread)
-    )
+    needed = project.needed(replace(found, sources={}), frozenset())
+    asked = RequestedPackages(requirements=list(needed), unread=list(found.unread))
     yield from finish(asked, command, first + " -m pip", files, "pip")
 
 

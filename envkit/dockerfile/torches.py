@@ -58,11 +58,12 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     (pytorch-cuda, cudatoolkit, cuda-version, cpuonly).  ``arm`` says that the build is for aarch64, where the default
     index's wheels were made without CUDA for long.
     """
-    version: Observed[str]
-    if install.version:
-        version = Observed.of(install.version, install.span.place)
-    else:
-        version = Observed.lost(f"{install.span.place} names no exact version")
+    place = install.span.place
+    version = (
+        Observed.of(install.version, place)
+        if install.version
+        else Observed[str].lost(f"{place} names no exact version")
+    )
     if install.manager == "conda":
         cuda, method = _conda(install, tuple(others)), "conda"
     elif install.manager == "source":
@@ -98,11 +99,9 @@ def _conda(install: Install, others: tuple[Install, ...]) -> Observed[str]:
             found = re.match(r"\d+\.\d+", other.version or other.specifier.lstrip("=~ "))
             if found:
                 return Observed.of(found[0], other.span.place)
-    label = next(
-        (found[1] for channel in install.channels if (found := re.search(r"label/cuda-(\d+\.\d+)", channel))), ""
-    )
-    if label:
-        return Observed.of(label, install.span.place)
+    for channel in install.channels:
+        if found := re.search(r"label/cuda-(\d+\.\d+)", channel):
+            return Observed.of(found[1], install.span.place)
     return Observed.lost("no package or build string in conda's command names a CUDA")
 
 
@@ -131,9 +130,7 @@ def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
         return _named(variant, f"{via}, index {install.index}")
     if install.index and not _default(install.index):
         return Observed.lost(f"the index {install.index} is not known", via)
-    extra = next((found for url in install.extra_indexes if (found := variant_of(url))), "")
-    if not extra:
-        extra = next((found for url in install.find_links if (found := variant_of(url))), "")
+    extra = next((found for url in (*install.extra_indexes, *install.find_links) if (found := variant_of(url))), "")
     if extra:
         if wins(install, extra, facts):
             return _named(extra, f"{via}, extra index for {extra}")
@@ -148,9 +145,8 @@ def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
         return Observed.lost(f"no fact knows the build of torch {install.version} on the default index", via)
     if arm and default.pypi_aarch64 != "cuda":
         return Observed.of("cpu", f"{default.source}: the aarch64 wheel has no CUDA")
-    return Observed.of(
-        str(default.cuda), f"default build of torch {install.version} [{default.source}; seen {default.seen}]"
-    )
+    via = f"default build of torch {install.version} [{default.source}; seen {default.seen}]"
+    return Observed.of(str(default.cuda), via)
 
 
 def wins(install: Install, variant: str, facts: Facts) -> bool:

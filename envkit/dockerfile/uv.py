@@ -158,7 +158,13 @@ def _pip(
     plain = []
     for path, word, pins in named:
         if path.rsplit("/", 1)[-1] in ("pyproject.toml", "setup.py", "setup.cfg"):
-            _project_file(asked, path, word, extras, "--all-extras" in given.names(), command, files, python)
+            one = project.read(posixpath.dirname(path), command.cwd, files, word.span)
+            if isinstance(one, Unread):
+                asked.unread.append(one)
+                continue
+            chosen = frozenset(one.optional) if "--all-extras" in given.names() else extras
+            asked.requirements += project.needed(one, chosen, (), python)
+            asked.unread += one.unread
         else:
             plain.append((path, word, pins))
     for word in given.every("--group"):
@@ -175,24 +181,6 @@ def _pip(
         return
     _backend(asked)
     yield from pip.finish(asked, command, target, files, "uv", python)
-
-
-def _project_file(
-    asked: RequestedPackages,
-    path: str,
-    word: Word,
-    extras: frozenset[str],
-    all_extras: bool,
-    command: Command,
-    files: Files,
-    python: str,
-) -> None:
-    found = project.read(posixpath.dirname(path), command.cwd, files, word.span)
-    if isinstance(found, Unread):
-        asked.unread.append(found)
-        return
-    asked.requirements += project.needed(found, frozenset(found.optional) if all_extras else extras, (), python)
-    asked.unread += found.unread
 
 
 def _pip_target(command: Command, given: options.ParsedOptions, asked: RequestedPackages) -> tuple[str, str]:
