@@ -163,12 +163,8 @@ def read(directory: str, cwd: str, files: Files, span: Span) -> Project | Unread
 
 
 def _all(values: object, places: Places) -> tuple[Requirement, ...]:
-    found = []
-    for text in texts(values)[:2000]:
-        read = requirements.requirement(text, places.find(text))
-        if read:
-            found.append(read)
-    return tuple(found)
+    read = (requirements.requirement(text, places.find(text)) for text in texts(values)[:2000])
+    return tuple(filter(None, read))
 
 
 def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, files: Files) -> Project:

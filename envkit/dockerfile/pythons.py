@@ -134,10 +134,7 @@ class Pythons:
                 "" if open_end else _minor(install.version or install.specifier)  # of ">=A.B" conda takes the newest
             )
         elif manager == "conda" and install.target.startswith("conda:"):
-            prefix = self.environment(install.target.removeprefix("conda:"))
-            self.prefixes.setdefault(
-                prefix, self.prefixes.get(self.conda_root, "") if prefix == self.conda_root else ""
-            )
+            self.prefixes.setdefault(self.environment(install.target.removeprefix("conda:")), "")
         elif name == "python" and manager == "uv":
             self.managed = _minor(install.version or install.specifier)
         elif name == "python" and manager == "source":
@@ -268,12 +265,9 @@ class Pythons:
         if target.startswith("/") and not _PROGRAM.fullmatch(target.rsplit("/", 1)[-1]):
             version = self.prefixes.get(target, "") or _minor(env.get("UV_PYTHON") or "") or self.managed
             return Python(version or self.look("python3", env, cwd, active).version, target)
-        if target and target not in ("VENV",):
-            return (
-                self.look(target, env, cwd, active)
-                if "/" in target or not _minor(target)
-                else Python(_minor(target), SYSTEM)
-            )
+        if target not in ("", "VENV"):
+            version = "" if "/" in target else _minor(target)
+            return Python(version, SYSTEM) if version else self.look(target, env, cwd, active)
         folder = env.get("VIRTUAL_ENV") or env.get("UV_PROJECT_ENVIRONMENT") or active
         if folder:
             prefix = absolute(folder, cwd)

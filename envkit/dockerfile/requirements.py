@@ -506,10 +506,8 @@ def install(
     wanted: Requirement, asked: RequestedPackages, manager: str, target: str, *, sure: bool, constraint: bool = False
 ) -> Install:
     """A requirement as what its command does."""
-    index, links = wanted.index or asked.index, tuple(asked.find_links)
-    found = Install(
-        manager, wanted.name or ".", wanted.span, wanted.specifier, wanted.version, wanted.local, index=index
-    )
+    found = Install(manager, wanted.name or ".", wanted.span, wanted.specifier, wanted.version, wanted.local)
     found = replace(found, extras=wanted.extras, url=wanted.url, editable=wanted.editable, marker=wanted.marker)
-    found = replace(found, extra_indexes=tuple(asked.extra_indexes), find_links=links, options=frozenset(asked.options))
+    found = replace(found, index=wanted.index or asked.index, extra_indexes=tuple(asked.extra_indexes))
+    found = replace(found, find_links=tuple(asked.find_links), options=frozenset(asked.options))
     return replace(found, target=target, constraint=constraint, sure=sure and wanted.sure)

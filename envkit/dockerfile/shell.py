@@ -170,9 +170,7 @@ class _Walk(Commands):
 
     def block(self, node: tree.Block, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``{ }`` shares everything, ``( )`` nothing."""
-        if not node.subshell:
-            return self.seq(node.body, source, state, after, must)
-        return self.seq(node.body, source, state.fork(), after, must)
+        return self.seq(node.body, source, state.fork() if node.subshell else state, after, must)
 
     def choose(self, node: tree.If, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``if``: one branch where the conditions decide it, else all that may run."""
@@ -400,11 +398,8 @@ def commands(
     source = tree.Source(script.value, script)
     bash = posixpath.basename(dialect) in ("bash", "zsh", "ksh")
     walk = _Walk(bash, arch)
-    state = State(
-        {name: value for name, value in env.items() if value is not None},
-        frozenset(name for name, value in env.items() if value is None),
-        cwd,
-    )
+    unknown = frozenset(name for name, value in env.items() if value is None)
+    state = State({name: value for name, value in env.items() if value is not None}, unknown, cwd)
     if len(source.value) > LONGEST:
         return Script((), dict(env), complete=False)
     parser = Parser(source, here=heredocs)
@@ -417,6 +412,5 @@ def commands(
             idle = state.fork()
             idle.level, idle.stop, idle.args = MAYBE, "", None
             walk.node(node, where, idle, ";" if walk.found else "", False)
-    known: dict[str, str | None] = dict.fromkeys(state.unknown)
-    known.update(state.env)
+    known: dict[str, str | None] = {**dict.fromkeys(state.unknown), **state.env}
     return Script(tuple(walk.found), known, tuple(walk.assigned), walk.complete and len(walk.found) < MOST)

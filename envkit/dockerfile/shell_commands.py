@@ -52,9 +52,8 @@ class Commands(shell_words.Expansion):
             if redir.expands:
                 bits = self.bits(redir.parts, body, state)
                 text, sure = "".join(bit.text for bit in bits), all(bit.sure for bit in bits)
-                self.bodies[id(redir)] = Source(
-                    text, body.text, [shell_words.piece_of(bit, bit.text, body) for bit in bits]
-                )
+                pieces = [shell_words.piece_of(bit, bit.text, body) for bit in bits]
+                self.bodies[id(redir)] = Source(text, body.text, pieces)
             made.append(Redirect(redir.fd + redir.op, Word(text, body.value, span, sure, not redir.expands)))
         return tuple(made)
 
@@ -110,8 +109,7 @@ class Commands(shell_words.Expansion):
         self.called.add(name)
         node, source = known
         args, doubt, level = state.args, state.doubt, state.level
-        words = [each.word for each in fields[1:]]
-        state.args = _texts(words)
+        state.args = _texts([each.word for each in fields[1:]])
         self.depth += 1
         status = self.node(node, source, state, after, False)
         self.depth -= 1
@@ -214,8 +212,7 @@ class Commands(shell_words.Expansion):
         else:
             if not args or args[-1].text != "--":
                 return
-        words = args[index:]
-        state.args = _texts(words)
+        state.args = _texts(args[index:])
 
     def left(self, name: str, args: Sequence[Word], state: State) -> Status:
         """``exit``, ``return``, ``break`` and ``continue``."""

@@ -199,10 +199,8 @@ class Parser:
             self.pos += 1
             return
         special = '$`\\"}' if until == "brace" else '$`\\"' if until == "quote" else "$`\\"
-        if not after or (quoted and after not in special):
-            found.append(tree.Part("lit", start, self.pos, "\\" + after, True))
-        else:
-            found.append(tree.Part("lit", start, self.pos, after, True))
+        stays = not after or (quoted and after not in special)
+        found.append(tree.Part("lit", start, self.pos, "\\" + after if stays else after, True))
 
     def _single(self, found: list[tree.Part]) -> None:
         start = self.pos + 1
@@ -496,12 +494,6 @@ class Parser:
             return True
         return False
 
-    def _while(self) -> tree.Node:
-        return self._loop(False)
-
-    def _until(self) -> tree.Node:
-        return self._loop(True)
-
     def _loop(self, until: bool) -> tree.Node:
         condition = self.seq(frozenset({"do"}))
         body = self._do()
@@ -767,10 +759,8 @@ class Parser:
             value = self.word()
         else:
             value = tree.Token(self.pos, self.pos, "")
-        index = (found[2] or "")[1:-1]
-        return tree.Assign(
-            found[1], start, self.pos, value, bool(found[3]), index, None if array is None else tuple(array)
-        )
+        index, items = (found[2] or "")[1:-1], None if array is None else tuple(array)
+        return tree.Assign(found[1], start, self.pos, value, bool(found[3]), index, items)
 
 
 _CHUNKS = {
@@ -785,8 +775,8 @@ _CHUNKS = {
 _COMPOUND: Mapping[str, Callable[[Parser], tree.Node]] = {
     "{": Parser._group,
     "if": Parser._if,
-    "while": Parser._while,
-    "until": Parser._until,
+    "while": lambda parser: parser._loop(False),
+    "until": lambda parser: parser._loop(True),
     "for": Parser._for,
     "select": Parser._for,
     "case": Parser._case,

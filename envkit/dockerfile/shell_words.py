@@ -339,9 +339,8 @@ class Expansion(ABC):
             return Word(token.plain, raw, span)
         bits = self.bits(token.parts, source, state)
         self.tilde(bits, state)
-        return Word(
-            "".join(bit.text for bit in bits), raw, span, all(bit.sure for bit in bits), any(bit.quoted for bit in bits)
-        )
+        sure, quoted = all(bit.sure for bit in bits), any(bit.quoted for bit in bits)
+        return Word("".join(bit.text for bit in bits), raw, span, sure, quoted)
 
     def tilde(self, bits: list[Bit], state: State) -> None:
         """``~/`` at the begin of a word, where HOME is known."""
@@ -368,8 +367,6 @@ class Expansion(ABC):
 
     def split(self, token: Token, source: Source, raw: str, span: Span, state: State) -> list[Field]:
         """Expansion and splitting of one word."""
-        if token.plain is not None:
-            return [Field(Word(token.plain, raw, span), source, token)]
         bits = self.bits(token.parts, source, state)
         self.tilde(bits, state)
         made: list[Field] = []
@@ -380,13 +377,8 @@ class Expansion(ABC):
             if not current:
                 return
             pieces = tuple(piece_of(bit, text, source) for bit, text in current)
-            word = Word(
-                "".join(text for _, text in current),
-                raw,
-                span,
-                all(bit.sure for bit, _ in current),
-                any(bit.quoted for bit, _ in current),
-            )
+            sure, quoted = all(bit.sure for bit, _ in current), any(bit.quoted for bit, _ in current)
+            word = Word("".join(text for _, text in current), raw, span, sure, quoted)
             made.append(Field(word, source, token, pieces))
             current.clear()
 

@@ -274,11 +274,9 @@ def _package_file(word: Word, command: Command, trail: Trail, kept: frozenset[st
     else:
         yield Unread(word.text, "the file's name does not say which package it is", word.span)
         return
-    if not _known(version):
-        version = ""
-    yield Install(
-        manager, name, word.span, version=version, local=_local(version), url=url, options=kept, sure=command.sure
-    )
+    version = version if _known(version) else ""
+    found = Install(manager, name, word.span, version=version, local=_local(version), url=url, options=kept)
+    yield replace(found, sure=command.sure)
 
 
 def _dnf(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:

@@ -242,13 +242,9 @@ def cloned(command: Command) -> Clone | None:
     if not given.rest or not (_URL.match(given.rest[0].text) or given.rest[0].text.endswith(".git")):
         return None
     url = given.rest[0].text
-    folder = given.rest[1].text if len(given.rest) > 1 else _repository(url)
+    folder = given.rest[1].text if len(given.rest) > 1 else url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
     ref = given.last("--branch") or given.last("-b")
     return Clone(url, absolute(folder, command.cwd), ref.text if ref else "")
-
-
-def _repository(url: str) -> str:
-    return url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
 
 
 def _named(target: str, source: str, into: bool) -> str:
