@@ -315,11 +315,13 @@ def _json(raw: bytes, name: str) -> _Plain:
         raise ValueError(f"{name} is not JSON: {error}") from error
 
 
-_CONSTANTS: Mapping[str, _Plain] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_MARK = object()
+_CONSTANTS: Mapping[str, _Plain] = {
+    "NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (), "MARK": _MARK,
+}  # fmt: skip
 _VALUES = frozenset(
     ["BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"]
 )
-_MARK = object()
 
 
 def _unpickled(raw: bytes, name: str) -> _Plain:
@@ -350,14 +352,12 @@ def _carried_out(code: str, argument: object, stack: list[_Plain], memo: dict[in
         memo[len(memo)] = stack[-1]
     elif code in _CONSTANTS:
         stack.append(_CONSTANTS[code])
-    elif code == "MARK":
-        stack.append(_MARK)
+
     elif code == "EMPTY_DICT":
         stack.append({})
     elif code == "EMPTY_LIST":
         stack.append([])
-    elif code == "EMPTY_TUPLE":
-        stack.append(())
+
     elif code in ("SETITEM", "APPEND"):
         _filled(stack, [stack.pop() for _ in range(2 if code == "SETITEM" else 1)][::-1])
     elif code in ("SETITEMS", "APPENDS"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -104,7 +105,7 @@ def _wrong(row: Rule) -> Iterator[str]:
         yield "there is no such failure"
     known: dict[str, str] = {}
     for name in (*row.signatures, *row.beside):
-        here = {each.id: each.pattern for each in signatures() if _is_named(each.id, name)}
+        here = {each.id: each.pattern for each in signatures() if fnmatchcase(each.id, name)}
         if not here:
             yield f"there is no signature `{name}`"
         known |= here if name in row.signatures else {}
@@ -119,10 +120,6 @@ def _wrong(row: Rule) -> Iterator[str]:
         re.compile(row.status)
     except re.error as error:
         yield f"its status is no regular expression: {error}"
-
-
-def _is_named(id: str, name: str) -> bool:
-    return id.startswith(name[:-1]) if name.endswith("*") else id == name
 
 
 def _rows(path: Path, kind: type[Row]) -> list[Row]:

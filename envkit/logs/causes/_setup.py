@@ -57,11 +57,8 @@ def unless_only_warned(story: Story, event: Event, strength: Strength) -> Streng
     if not is_warning(event):
         return strength
     later = [trace for trace in story.tracebacks if trace.line.file == event.line.file]
-    if not later:
-        return min(strength, Strength.LIKELY)
-    if any(_GPU_WORD.search(f"{trace.kind} {trace.message}") or _in_gpu_code(trace) for trace in later):
-        return min(strength, Strength.LIKELY)
-    return min(strength, Strength.FALLBACK)
+    of_gpu = any(_GPU_WORD.search(f"{trace.kind} {trace.message}") or _in_gpu_code(trace) for trace in later)
+    return min(strength, Strength.LIKELY if of_gpu or not later else Strength.FALLBACK)
 
 
 def started_without_gpus(story: Story, event: Event) -> Event | None:
@@ -69,7 +66,7 @@ def started_without_gpus(story: Story, event: Event) -> Event | None:
 
     Without an option that asks for GPUs neither engine gives any (Docker run reference, Apptainer user guide).
     """
-    runs = [run for run in story.of(*_RUN) if _precedes(run, event)]
+    runs = [run for run in story.of(*_RUN) if run.line.file != event.line.file or run.line.number < event.line.number]
     if not runs:
         return None
     run = runs[-1]
@@ -81,8 +78,7 @@ def started_without_gpus(story: Story, event: Event) -> Event | None:
 
 def container_sign(story: Story) -> Event | None:
     """A line that shows that it ran in a container."""
-    found = story.of(*_PROMPT_CONTAINER, *_RUN)
-    return found[0] if found else None
+    return next(iter(story.of(*_PROMPT_CONTAINER, *_RUN)), None)
 
 
 def in_container(story: Story) -> bool:
@@ -95,8 +91,7 @@ def in_container(story: Story) -> bool:
 
 def gpus_listed(story: Story) -> Event | None:
     """The line by which nvidia-smi shows, anywhere in the logs, that some machine of the story has a working driver."""
-    found = story.of("setup-smi", "setup-smi-list")
-    return found[0] if found else None
+    return next(iter(story.of("setup-smi", "setup-smi-list")), None)
 
 
 def words_seen(story: Story, *words: str) -> bool:
@@ -113,7 +108,3 @@ def words_seen(story: Story, *words: str) -> bool:
 def _in_gpu_code(trace: Traceback) -> bool:
     """Whether the exception was raised where a library of the GPU stack asks for the GPU."""
     return any(_GPU_CODE.search(frame.file) for frame in trace.frames[-_INNERMOST:])
-
-
-def _precedes(run: Event, event: Event) -> bool:
-    return run.line.file != event.line.file or run.line.number < event.line.number

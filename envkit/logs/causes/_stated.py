@@ -28,16 +28,8 @@ def stated(story: Story, table: str) -> Iterator[Hypothesis]:
         strength = Strength[says.strength.upper()]
         if doubt and not says.proof:
             strength = min(strength, Strength.POSSIBLE)
-        yield Hypothesis(
-            INNOCENT,
-            says.cause,
-            strength,
-            _lines(event, story),
-            filled(says.because, event),
-            decide_by=says.decide_by,
-            fix=says.fix,
-            next=says.next,
-        )
+        lines, because = _lines(event, story), filled(says.because, event)
+        yield Hypothesis(INNOCENT, says.cause, strength, lines, because, says.decide_by, says.fix, says.next)
 
 
 def _lines(event: Event, story: Story) -> tuple[Line, ...]:

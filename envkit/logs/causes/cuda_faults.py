@@ -128,12 +128,6 @@ def gpu_unknown_error(story: Story, facts: Facts, event: Event) -> Iterator[Hypo
         yield from by_rule(event)
 
 
-@of_category("watchdog-timeout")
-def watchdog_timeout(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
-    """The driver ended a kernel because a display waits behind it."""
-    yield from by_rule(event)
-
-
 @of_category("illegal-instruction")
 def illegal_instruction(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """An instruction that the CPU lacks (SIGILL), or broken code on the GPU."""

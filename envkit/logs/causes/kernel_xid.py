@@ -29,14 +29,9 @@ _SAME_AS = {
 _SWITCH = ("nvswitch-sxid-fatal", "nvswitch-sxid", "nvswitch-sxid-mild")
 _TIERS = {
     **dict.fromkeys(HARDWARE, _GRAVE),
-    "xid-8": _FAULT,
-    "xid-13": _FAULT,
-    "xid-31": _FAULT,
-    "xid-63/64": _MINOR,
-    "xid-other": _MINOR,
-    "xid-154": _AFTER,
-    "xid-45": _AFTER,
-    "xid-43": _AFTER,
+    **dict.fromkeys(("xid-8", "xid-13", "xid-31"), _FAULT),
+    **dict.fromkeys(("xid-63/64", "xid-other"), _MINOR),
+    **dict.fromkeys(("xid-154", "xid-45", "xid-43"), _AFTER),
 }
 _LINK_CATEGORIES = ("xid-74", "sxid-nvlink")
 _BY_SEVERITY = (XidCategory.NVLINK, XidCategory.RETIREMENT)  # whose codes are grave or minor, as the facts say

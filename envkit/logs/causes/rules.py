@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, first, lines_of
@@ -33,24 +34,15 @@ def _hypothesis(rule: Rule, says: RuleHypothesis, event: Event, *more: Event | N
     """One hypothesis of a rule, with the values of the event in its sentences."""
     values = defaultdict(str, {name: value.strip() for name, value in event.values.items()})
     values["text"] = event.line.text.strip()[:_LONGEST]
-    return Hypothesis(
-        rule.category,
-        says.cause,
-        Strength[says.strength.upper()],
-        lines_of(event, *more),
-        says.because.format_map(values),
-        says.decide_by,
-        says.fix.format_map(values),
-        over=AFTERMATH if says.over == ("aftermath",) else says.over,
-    )
+    strength, lines = Strength[says.strength.upper()], lines_of(event, *more)
+    because, fix = says.because.format_map(values), says.fix.format_map(values)
+    over = AFTERMATH if says.over == ("aftermath",) else says.over
+    return Hypothesis(rule.category, says.cause, strength, lines, because, says.decide_by, fix, over=over)
 
 
 def _fits(rule: Rule, event: Event) -> bool:
     """Whether an event is of the signatures and the status that a rule is of."""
-    name = event.signature.id
-    known = not rule.signatures or any(
-        name.startswith(each[:-1]) if each.endswith("*") else name == each for each in rule.signatures
-    )
+    known = not rule.signatures or any(fnmatchcase(event.signature.id, each) for each in rule.signatures)
     return known and re.search(rule.status, event.values.get("code") or "") is not None
 
 
@@ -65,6 +57,5 @@ def stated_by_one_line(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _first_line(rule: Rule, story: Story) -> Event | None:
     events = story.roots if rule.alone == "root" else story.events
-    return first(
-        event for event in events if (rule.signatures or event.category == rule.category) and _fits(rule, event)
-    )
+    mine = events if rule.signatures else [event for event in events if event.category == rule.category]
+    return first(event for event in mine if _fits(rule, event))
