@@ -113,9 +113,7 @@ def parse_containerd(data: dict[str, Any], place: HostRoot) -> CriEngine:
     runtimes = table(part.get("runtimes"), "runtimes")
     options = {name: table(table(entry, name).get("options"), f"{name}.options") for name, entry in runtimes.items()}
     programs = {name: str(option.get("BinaryName") or "") for name, option in options.items()}
-    off = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"} & set(
-        texts(data.get("disabled_plugins"))
-    )
+    off = set(_CRI_TABLES).intersection(texts(data.get("disabled_plugins")))
     switch, version = cri.get("enable_cdi"), data.get("version")
     if isinstance(switch, bool):
         cdi = Observed.of(switch, "enable_cdi")
@@ -152,21 +150,11 @@ def crio(place: HostRoot) -> Observed[CriEngine]:
     except ValueError as wrong:
         return Observed.of(CriEngine(True, True, files, error or str(wrong)), "/etc/crio")
     missing = tuple(program for program in programs.values() if program and not has_program(place, program))
-    return Observed.of(
-        CriEngine(
-            True,
-            True,
-            files,
-            error,
-            programs,
-            str(part.get("default_runtime") or ""),
-            missing,
-            {"*": str(part.get("cgroup_manager") or "systemd")},
-            Observed.of(True, "CRI-O has no switch for it"),
-            texts(part["cdi_spec_dirs"]) if "cdi_spec_dirs" in part else _CDI_DIRS,
-        ),
-        ", ".join(files) or "no configuration file of CRI-O",
-    )
+    chosen, manager = str(part.get("default_runtime") or ""), str(part.get("cgroup_manager") or "systemd")
+    cdi = Observed.of(True, "CRI-O has no switch for it")
+    specs = texts(part["cdi_spec_dirs"]) if "cdi_spec_dirs" in part else _CDI_DIRS
+    engine = CriEngine(True, True, files, error, programs, chosen, missing, {"*": manager}, cdi, specs)
+    return Observed.of(engine, ", ".join(files) or "no configuration file of CRI-O")
 
 
 def _nvidia_hooks(place: HostRoot, directories: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,16 +196,9 @@ def podman(place: HostRoot) -> Observed[Podman]:
             version = Observed.of(parse_podman_version(answer.stdout), "podman --version")
         except ValueError as wrong:
             version = Observed.lost(str(wrong), "podman --version")
-    return Observed.of(
-        Podman(
-            True,
-            error,
-            texts(part["cdi_spec_dirs"]) if "cdi_spec_dirs" in part else _CDI_DIRS,
-            _nvidia_hooks(place, hooks),
-            version,
-        ),
-        ", ".join(f"/{name}" for name in names) or "no containers.conf",
-    )
+    specs = texts(part["cdi_spec_dirs"]) if "cdi_spec_dirs" in part else _CDI_DIRS
+    via = ", ".join(f"/{name}" for name in names) or "no containers.conf"
+    return Observed.of(Podman(True, error, specs, _nvidia_hooks(place, hooks), version), via)
 
 
 def _plugstack(place: HostRoot) -> list[str]:
@@ -248,10 +229,8 @@ def enroot(place: HostRoot) -> Observed[Enroot]:
     plugins = tuple(word for line in lines for word in line.split()[1:2] if word.endswith("spank_pyxis.so"))
     # a name without a slash is looked for in Slurm's PluginDir, which is not known here
     missing = tuple(plugin for plugin in plugins if plugin.startswith("/") and not place.exists(plugin))
-    return Observed.of(
-        Enroot(bool(place.program("enroot")), f"/{hook}" if hook else "", runs, plugins, missing),
-        "/etc/enroot, /etc/slurm/plugstack.conf",
-    )
+    seen = Enroot(bool(place.program("enroot")), f"/{hook}" if hook else "", runs, plugins, missing)
+    return Observed.of(seen, "/etc/enroot, /etc/slurm/plugstack.conf")
 
 
 def kubelet(place: HostRoot) -> Observed[Kubelet]:

@@ -81,9 +81,8 @@ def scaling(place: HostRoot) -> Observed[Scaling]:
         preference = _word(place, f"{base}/energy_performance_preference")
         limit, most = int(place.word(f"{base}/scaling_max_freq")), int(place.word(f"{base}/cpuinfo_max_freq"))
         seen[driver, governor, preference, limit, most] += 1
-    return Observed.of(
-        Scaling(tuple(Frequency(count, *kind) for kind, count in sorted(seen.items())), _boost(place)), f"/{_CPU}"
-    )
+    kinds = tuple(Frequency(count, *kind) for kind, count in sorted(seen.items()))
+    return Observed.of(Scaling(kinds, _boost(place)), f"/{_CPU}")
 
 
 def _boost(place: HostRoot) -> str:
@@ -149,16 +148,9 @@ def tasks(place: HostRoot) -> Observed[Tasks]:
     if running is None:
         raise ValueError("no count of tasks in /proc/loadavg")
     files, _, most_files = place.word("proc/sys/fs/file-nr").split()
-    return Observed.of(
-        Tasks(
-            int(running[1]),
-            int(place.word("proc/sys/kernel/threads-max")),
-            int(place.word("proc/sys/kernel/pid_max")),
-            int(files),
-            int(most_files),
-        ),
-        "/proc/loadavg, /proc/sys/fs/file-nr",
-    )
+    most = (int(place.word(f"proc/sys/kernel/{name}")) for name in ("threads-max", "pid_max"))
+    seen = Tasks(int(running[1]), *most, int(files), int(most_files))
+    return Observed.of(seen, "/proc/loadavg, /proc/sys/fs/file-nr")
 
 
 def container(place: HostRoot) -> Observed[str]:
@@ -219,14 +211,11 @@ def settings(place: HostRoot) -> Observed[dict[str, Observed[str]]]:
     return Observed.of(found, "/proc/sys, /sys/kernel")
 
 
-_SETTINGS = {
-    "kernel.numa_balancing": "proc/sys/kernel/numa_balancing",
-    "kernel.perf_event_paranoid": "proc/sys/kernel/perf_event_paranoid",
-    "kernel.yama.ptrace_scope": "proc/sys/kernel/yama/ptrace_scope",
-    "vm.max_map_count": "proc/sys/vm/max_map_count",
-    "vm.overcommit_memory": "proc/sys/vm/overcommit_memory",
-    "vm.zone_reclaim_mode": "proc/sys/vm/zone_reclaim_mode",
-    "transparent_hugepage": "sys/kernel/mm/transparent_hugepage/enabled",
-}
+_SYSCTLS = (
+    *("kernel.numa_balancing", "kernel.perf_event_paranoid", "kernel.yama.ptrace_scope"),
+    *("vm.max_map_count", "vm.overcommit_memory", "vm.zone_reclaim_mode"),
+)
+_SETTINGS = {name: f"proc/sys/{name.replace('.', '/')}" for name in _SYSCTLS}
+_SETTINGS["transparent_hugepage"] = "sys/kernel/mm/transparent_hugepage/enabled"
 
 SOURCES = by_name(container, settings, processors, clock, synchronisation, uptime, tasks, scaling, throttling)

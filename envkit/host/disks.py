@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from envkit.host import files
-from envkit.host.root import HostRoot, Source, nearest, parsed, short
+from envkit.host.root import HostRoot, Source, by_name, nearest, parsed, short
 from envkit.model import Observed
 from envkit.subjects.host import Disk
 from envkit.subjects.host.system import Mount, NvmeDrive, Raid
@@ -175,11 +175,7 @@ def disks(place: HostRoot) -> Observed[tuple[Disk, ...]]:
 
 
 SOURCES: dict[str, Source] = {
-    "mounts": mounts,
-    "file_system_errors": file_system_errors,
-    "raids": raids,
-    "nvme_drives": nvme_drives,
-    "lustre": lustre,
+    **by_name(mounts, file_system_errors, raids, nvme_drives, lustre),
     "shm": lambda place: shm(place, lambda seen: seen.f_blocks),
     "shm_free": lambda place: shm(place, lambda seen: seen.f_bavail),
     "disks": disks,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envkit.host import pci
-from envkit.host.root import HostRoot, Source, parsed, short
+from envkit.host.root import HostRoot, Source, by_name, parsed, short
 from envkit.model import Observed
 from envkit.subjects.host import DriverGpu, DriverInstall, DriverLibrary, KernelModule, MigCapability, PciGpu, Selinux
 from envkit.subjects.host.driver import SelinuxState
@@ -179,14 +179,8 @@ def parse_information(text: str) -> DriverGpu:
     address, minor = said.get("Bus Location", ""), said.get("Device Minor", "")
     if not address or not minor.isdigit():
         raise ValueError("no `Bus Location` and `Device Minor`")
-    firmware = said.get("GPU Firmware", "")
-    return DriverGpu(
-        address,
-        int(minor),
-        said.get("GPU UUID", ""),
-        "" if firmware == "N/A" else firmware,
-        said.get("GPU Excluded", "") == "Yes",
-    )
+    firmware = "" if said.get("GPU Firmware") == "N/A" else said.get("GPU Firmware", "")
+    return DriverGpu(address, int(minor), said.get("GPU UUID", ""), firmware, said.get("GPU Excluded") == "Yes")
 
 
 def driver_gpus(place: HostRoot) -> Observed[tuple[DriverGpu, ...]]:
@@ -269,11 +263,8 @@ def install(place: HostRoot) -> Observed[DriverInstall]:
             # the directory may be a link to one that was read already
             if version and not file.is_symlink():
                 found.setdefault(os.path.realpath(file), (f"/{directory}/{name}", version[1]))
-    uninstaller = "usr/bin/nvidia-uninstall"
-    return Observed.of(
-        DriverInstall(dict(found.values()), f"/{uninstaller}" if place.exists(uninstaller) else ""),
-        "library directories",
-    )
+    uninstaller = "/usr/bin/nvidia-uninstall" if place.exists("usr/bin/nvidia-uninstall") else ""
+    return Observed.of(DriverInstall(dict(found.values()), uninstaller), "library directories")
 
 
 def parse_denials(text: str, since: float) -> tuple[str, ...]:
@@ -322,19 +313,10 @@ def today(place: HostRoot) -> Observed[str]:
 
 
 SOURCES: dict[str, Source] = {
-    "module": module,
-    "modules": modules,
-    "pci_gpus": pci_gpus,
-    "today": today,
-    "privileges": privileges,
-    "suspends": suspends,
+    **by_name(module, modules, pci_gpus, today, privileges, suspends, dev_char, mig_capabilities, selinux, profilers),
     "driver_majors": majors,
     "driver_params": params,
-    "dev_char": dev_char,
-    "mig_capabilities": mig_capabilities,
-    "selinux": selinux,
     "driver_install": install,
-    "profilers": profilers,
 }
 # apart, for the driver waits for a GPU that does not answer
-GPU_SOURCES: dict[str, Source] = {"driver_gpus": driver_gpus}
+GPU_SOURCES = by_name(driver_gpus)

@@ -9,7 +9,7 @@ import tomllib
 from typing import Any
 
 from envkit.host import cdi, driver
-from envkit.host.root import HostRoot, Source
+from envkit.host.root import HostRoot, Source, by_name
 from envkit.model import Observed
 from envkit.subjects.host import DaemonConfig, Toolkit, ToolkitConfig
 from envkit.system.proc import run
@@ -172,7 +172,5 @@ def toolkit_config(place: HostRoot) -> Observed[ToolkitConfig]:
 SOURCES: dict[str, Source] = {
     "driver_libraries": driver.libraries,
     "cdi": cdi.specs,
-    "daemon_config": daemon_config,
-    "toolkit_config": toolkit_config,
-    "toolkit": toolkit,
+    **by_name(daemon_config, toolkit_config, toolkit),
 }

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from envkit.host.root import HostRoot, Source, parsed
+from envkit.host.root import HostRoot, Source, by_name, parsed
 from envkit.model import Observed
 from envkit.subjects.host import Limit
 
@@ -122,11 +122,7 @@ def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
 
 
 SOURCES: dict[str, Source] = {
-    "kernel": kernel,
-    "architecture": architecture,
+    **by_name(kernel, architecture, glibc, cgroup, limits),
     "os": os_name,
-    "glibc": glibc,
-    "cgroup": cgroup,
-    "limits": limits,
     "environment": lambda place: environment(place.environ),
 }

@@ -46,16 +46,9 @@ def memory(place: HostRoot) -> Observed[Memory]:
         used = swap_used(place.word("proc/swaps"))
     except FileNotFoundError:  # a kernel without swapping
         used = 0
-    seen = Memory(
-        info["MemTotal"],
-        info["MemAvailable"],
-        info.get("SwapTotal", 0),
-        used,
-        info.get("HugePages_Total", 0) * page,
-        info.get("HugePages_Free", 0) * page,
-        info.get("CommitLimit", 0),
-        info.get("Committed_AS", 0),
-    )
+    huge = (info.get(name, 0) * page for name in ("HugePages_Total", "HugePages_Free"))
+    promised = (info.get(name, 0) for name in ("CommitLimit", "Committed_AS"))
+    seen = Memory(info["MemTotal"], info["MemAvailable"], info.get("SwapTotal", 0), used, *huge, *promised)
     return Observed.of(seen, "/proc/meminfo")
 
 

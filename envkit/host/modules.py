@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from envkit.host.root import MOST_BYTES, HostRoot, Source, short
+from envkit.host.root import MOST_BYTES, HostRoot, Source, by_name, short
 from envkit.model import Observed
 from envkit.payload.elf import mapped
 from envkit.subjects.host import Firmware, KernelModules, ModprobeLine, ModuleFile, ModuleSigning
@@ -227,9 +227,5 @@ def firmware(place: HostRoot) -> Observed[Firmware]:
     return Observed.of(Firmware(f"/{roots[0]}" if roots else "", files), "/lib/firmware/nvidia")
 
 
-SOURCES: dict[str, Source] = {
-    "module_signing": signing,
-    "modprobe": modprobe,
-    "firmware": firmware,
-    "kernels": kernels,  # the last one, for modinfo may need its whole second
-}
+# the kernels last, for modinfo may need its whole second
+SOURCES: dict[str, Source] = {"module_signing": signing, **by_name(modprobe, firmware, kernels)}

@@ -191,10 +191,9 @@ def observe_host(
     """This machine, or the one whose root lies at ``root``, within ``budget_s`` seconds.
 
     ``wanted_cuda`` is the toolkit version that shall run here, ``expected`` the contract of the machine, if somebody
-    declared them; ``name`` replaces the
-    machine's own; ``environ`` its environment; ``meanwhile`` is as for ``read_groups``.  NVML and the C library are
-    always this process's.  Raises
-    UsageError if ``wanted_cuda`` is no version.
+    declared them; ``name`` replaces the machine's own; ``environ`` its environment; ``meanwhile`` is as for
+    ``read_groups``.  NVML and the C library are always this process's.  Raises UsageError if ``wanted_cuda`` is no
+    version.
     """
     if wanted_cuda:
         try:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from envkit.host.cpu import parse_uptime
 from envkit.host.fabric import settings
 from envkit.host.pci import ADDRESS, driver_of
-from envkit.host.root import HostRoot, Source, short
+from envkit.host.root import HostRoot, Source, by_name, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
 
@@ -245,9 +245,8 @@ def nccl_conf(place: HostRoot) -> Observed[Mapping[str, str]]:
     return Observed.of(found, ", ".join(paths))
 
 
-SOURCES: dict[str, Source] = {"rdma_modules": rdma_modules, "infiniband": infiniband}
+SOURCES = by_name(rdma_modules, infiniband)
 CONFIGURED: dict[str, Source] = {
     "gdrdrv": lambda place: Observed.of(node(place, "gdrdrv"), "/dev/gdrdrv"),
-    "cufile": cufile,
-    "nccl_conf": nccl_conf,
+    **by_name(cufile, nccl_conf),
 }

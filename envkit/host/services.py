@@ -33,13 +33,8 @@ def parse_units(text: str, asked: Sequence[str]) -> dict[str, Service]:
         said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if not said.get("LoadState") or not said.get("ActiveState"):
             raise ValueError(f"systemctl says no state of {name}")
-        restarts = said.get("NRestarts", "")
-        found[name] = Service(
-            said["LoadState"],
-            said["ActiveState"],
-            said.get("UnitFileState", ""),
-            int(restarts) if restarts.isdecimal() else 0,
-        )
+        restarts = int(said["NRestarts"]) if said.get("NRestarts", "").isdecimal() else 0
+        found[name] = Service(said["LoadState"], said["ActiveState"], said.get("UnitFileState", ""), restarts)
     return found
 
 
@@ -56,9 +51,8 @@ def units(place: HostRoot) -> Observed[dict[str, Service]]:
         return Observed.lost("there is no systemctl")
     if answer.timed_out or answer.exit:
         why = f"no answer within {_ANSWER_S:g} s" if answer.timed_out else answer.stderr.strip()
-        return Observed.lost(
-            f"systemctl: {why.splitlines()[-1] if why else f'exit code {answer.exit}'}", "systemctl show"
-        )
+        last = why.splitlines()[-1] if why else f"exit code {answer.exit}"
+        return Observed.lost(f"systemctl: {last}", "systemctl show")
     return Observed.of(parse_units(answer.stdout, UNITS), "systemctl show")
 
 
