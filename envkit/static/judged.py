@@ -18,15 +18,8 @@ from envkit.static.kinds import KINDS
 from envkit.subjects.dockerfile import Dockerfile
 
 FIELDS = (
-    "base_image",
-    "base_cuda",
-    "base_cudnn",
-    "base_flavor",
-    "base_os",
-    "torch_version",
-    "torch_cuda",
-    "python_version",
-    "torch_install_method",
+    *("base_image", "base_cuda", "base_cudnn", "base_flavor", "base_os"),
+    *("torch_version", "torch_cuda", "python_version", "torch_install_method"),
 )
 
 

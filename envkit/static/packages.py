@@ -206,9 +206,8 @@ def of_conda(text: str, path: str, context: Source | None, check_options: CheckO
     pythons: tuple[str, ...] = ()
     if named is not None and named.specifier:
         python, pythons = _range(_pep(named.specifier), named.span)
-    subject = Packages(
-        path, "conda", text, installs, unread, _torches(installs, facts), python, pythons, named.span if named else None
-    )
+    at = named.span if named else None
+    subject = Packages(path, "conda", text, installs, unread, _torches(installs, facts), python, pythons, at)
     return _judged(subject, check_options, facts)
 
 
@@ -284,10 +283,8 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
         Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
         for part, clause in locked.unpinned(found).items()
     )
-    pythons = (str(found.python),)
-    subject = Packages(
-        path, "lock", text, installs, (), _torches(installs, facts), python, pythons, lines.key("python")
-    )
+    pythons, at = (str(found.python),), lines.key("python")
+    subject = Packages(path, "lock", text, installs, (), _torches(installs, facts), python, pythons, at)
     subject = replace(subject, spec=spec, disagreements=disagreements, leaves_open=leaves_open)
     return _judged(subject, check_options, facts)
 

@@ -90,11 +90,9 @@ class _Reading:
 
 
 def _judged(reading: _Reading, kind: str, text: str, containers: tuple[Container, ...]) -> JudgedFile:
-    check_options = reading.check_options
-    overlays = _overlays(reading) if kind == "compose" else ()
-    subject = Workload(
-        reading.path, kind, containers, tuple(reading.unread), overlays, check_options.gpus, check_options.driver
-    )
+    overlays, asked = _overlays(reading) if kind == "compose" else (), reading.check_options
+    unread = tuple(reading.unread)
+    subject = Workload(reading.path, kind, containers, unread, overlays, asked.gpus, asked.driver)
     return JudgedFile(reading.path, kind, text, judge.judge(subject, reading.facts))
 
 
@@ -112,18 +110,15 @@ def _plain(node: Node | None) -> FileValue | None:
     return FileValue(node.text, node.span, "{{" not in node.text and not _VARIABLE.search(node.text))
 
 
-def _words(nodes: tuple[FileValue, ...], split: bool) -> tuple[FileValue, ...]:
-    """A command's words; one text is taken apart as a shell would."""
+def _words(texts: tuple[FileValue, ...]) -> tuple[FileValue, ...]:
+    """The words of a command that is one text, taken apart as a shell would."""
     found: list[FileValue] = []
-    for said in nodes:
-        if split:
-            try:
-                parts = shlex.split(said.value)
-            except ValueError:
-                parts = said.value.split()
-            found += [replace(said, value=part) for part in parts]
-        else:
-            found.append(said)
+    for said in texts:
+        try:
+            parts = shlex.split(said.value)
+        except ValueError:
+            parts = said.value.split()
+        found += [replace(said, value=part) for part in parts]
     return tuple(found)
 
 
@@ -238,12 +233,8 @@ def _built(build: Node, reading: _Reading) -> Dockerfile | None:
         return None
     folder = _expanded(build if build.keys is None else build.get("context"))
     name, target = _expanded(build.get("dockerfile")), _expanded(build.get("target"))
-    return reading.build(
-        folder.value if folder else ".",
-        name.value if name else "Dockerfile",
-        build.span,
-        target.value if target else "",
-    )
+    file = name.value if name else "Dockerfile"
+    return reading.build(folder.value if folder else ".", file, build.span, target.value if target else "")
 
 
 def _started(lineage: tuple[Node, ...]) -> tuple[FileValue, ...]:
@@ -253,7 +244,7 @@ def _started(lineage: tuple[Node, ...]) -> tuple[FileValue, ...]:
         node = _first(lineage, key)
         listed = node.listed() if node is not None and node.items is not None else (node,)
         said = tuple(one for item in listed if (one := _expanded(item)) is not None)
-        words += _words(said, split=node is not None and node.items is None)
+        words += _words(said) if node is not None and node.items is None else said
     return words
 
 
