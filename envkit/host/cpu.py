@@ -148,8 +148,8 @@ def tasks(place: HostRoot) -> Observed[Tasks]:
     if running is None:
         raise ValueError("no count of tasks in /proc/loadavg")
     files, _, most_files = place.word("proc/sys/fs/file-nr").split()
-    most = (int(place.word(f"proc/sys/kernel/{name}")) for name in ("threads-max", "pid_max"))
-    seen = Tasks(int(running[1]), *most, int(files), int(most_files))
+    threads, pids = (int(place.word(f"proc/sys/kernel/{name}")) for name in ("threads-max", "pid_max"))
+    seen = Tasks(int(running[1]), threads, pids, int(files), int(most_files))
     return Observed.of(seen, "/proc/loadavg, /proc/sys/fs/file-nr")
 
 
