@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch
 
@@ -22,8 +23,7 @@ def found(
 
 def need_stages(dockerfile: Dockerfile) -> None:
     """Raises Skip where the file has no stage, so that nothing gets built."""
-    if not dockerfile.stages:
-        raise Skip("the file has no FROM")
+    skip_if(not dockerfile.stages, "the file has no FROM")
 
 
 def need_torch(dockerfile: Dockerfile) -> Torch:

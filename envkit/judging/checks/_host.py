@@ -166,8 +166,7 @@ def gathered(
             spared.append(str(skip))
     if doubts:  # which hides all but errors, and so names what else was found
         raise Unknown("; ".join(doubts) + (f"; found besides: {'; '.join(besides)}" if besides else ""))
-    if len(spared) == len(things):
-        raise Skip("; ".join(dict.fromkeys(spared)))
+    skip_if(len(spared) == len(things), "; ".join(dict.fromkeys(spared)))
 
 
 def docker_engine(host: Host) -> Docker:

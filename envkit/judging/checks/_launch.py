@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from envkit.judging.checks._host import gpu_name, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import skip_if, unknown_if
-from envkit.model import Finding, Observed, Reason, Skip, Unknown
+from envkit.model import Finding, Observed, Reason, Skip
 from envkit.subjects.audit import Audit, DriverFile, TorchFiles
 from envkit.subjects.host import Gpu
 from envkit.subjects.image import NO_PROMISE
@@ -224,8 +224,7 @@ def who(launch: Launch) -> JobUser:
         return JobUser(0, int(group) if group.isdecimal() else 0, Account("root", 0, 0, "/root"))
     accounts = launch.accounts.need("the users of the image")
     account = next((one for one in accounts if name in (one.name, str(one.uid))), None)
-    if account is None and not name.isdecimal():
-        raise Unknown(f"the image has no user `{name}`, so its number is not known")
+    unknown_if(account is None and not name.isdecimal(), f"the image has no user `{name}`, so its number is not known")
     uid = account.uid if account else int(name)
     own = account.gid if account else 0  # what runc takes for a number without an account
     return JobUser(uid, int(group) if group.isdecimal() else own, account)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envkit.dockerfile.torches import nightly
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.judging.checks._torch_fit import Incompatibility
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install, Torch
@@ -18,11 +19,9 @@ def need_torch(packages: Packages) -> Torch:
     """The one torch of the file; raises Skip where it has none, Unknown where it is not known or not one."""
     if packages.torch is not None:
         return packages.torch
-    if packages.torches:
-        raise Unknown("the file names several torches")
+    unknown_if(packages.torches, "the file names several torches")
     hoped = next((one for one in packages.installs if one.name == "torch" and not one.constraint), None)
-    if hoped is not None and not hoped.marker:
-        raise Skip("only an extra asks for torch")
+    skip_if(hoped is not None and not hoped.marker, "only an extra asks for torch")
     if hoped is not None:
         raise Unknown(f"whether {hoped.span.place} installs torch depends on its marker ({hoped.marker})")
     if packages.unread:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.dockerfile import Torch as Installed
@@ -116,10 +117,8 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompa
     notes say so.
     """
     releases = facts.torches_of(package, version)
-    if not releases:
-        raise Unknown(f"the facts do not say for which torch {package} {version} was made")
-    if not facts.torch_builds(torch):
-        raise Unknown(f"there are no facts about torch {torch}")
+    unknown_if(not releases, f"the facts do not say for which torch {package} {version} was made")
+    unknown_if(not facts.torch_builds(torch), f"there are no facts about torch {torch}")
     wanted = str(facts.torch_builds(torch)[0].torch)
     if wanted in releases or _in_range(package, releases, Torch(wanted), facts):
         return None
@@ -163,8 +162,7 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibili
     if not isinstance(row, TorchRow):
         raise Unknown(f"the facts do not say which GPUs torch {version} for CUDA {cuda} has code for")
     state = facts.coverage(row, wanted.sm, wanted.tegra).state
-    if state == "unknown":
-        raise Unknown(f"the architectures of torch {version} for CUDA {cuda} were not read")
+    unknown_if(state == "unknown", f"the architectures of torch {version} for CUDA {cuda} were not read")
     if state != "none":
         return None
     has = ", ".join(str(sm) for sm in row.archs or ())
@@ -220,8 +218,7 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
     if variant == "cpu" or not variant.startswith("cu"):
         return None
     named = [row for row in rows if row.variant]
-    if not named:
-        raise Unknown(f"there are no facts about the builds of torch {version}")
+    unknown_if(not named, f"there are no facts about the builds of torch {version}")
     if any(row.variant == variant for row in named):
         return None
     builds = ", ".join(row.variant for row in named if row.published is not False)
@@ -236,6 +233,5 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
 def ptx_isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
     """The newest PTX that a toolkit of ``cuda`` writes and its driver compiles; raises Unknown beyond the table."""
     older = [row for row in facts.ptx_isas if row.cuda <= cuda.upto(2)]
-    if not older or cuda.upto(2) > facts.ptx_isas[-1].cuda:
-        raise Unknown(f"the facts hold no PTX ISA of CUDA {cuda}")
+    unknown_if(not older or cuda.upto(2) > facts.ptx_isas[-1].cuda, f"the facts hold no PTX ISA of CUDA {cuda}")
     return tuple(int(part) for part in older[-1].isa.split("."))

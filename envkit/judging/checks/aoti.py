@@ -433,8 +433,7 @@ def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
     unknown_if(any(library.error for library in package.libraries), "a library of the package cannot be read")
     skip_if(not _guarded(package), "the package cannot check its inputs: aoti-no-guards")
     ended = run.run.need("how the run ended")
-    if ended.ended != "done":
-        raise Unknown(f"the package did not run to its end: {_end(ended)}")
+    unknown_if(ended.ended != "done", f"the package did not run to its end: {_end(ended)}")
 
 
 def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
@@ -586,12 +585,10 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
     package = _package(run)
     ended = run.run.need("how the run ended")
     skip_if(ended.ended == "not-applicable", ended.detail)
-    if ended.ended == "garbled":
-        raise Unknown(f"the process that ran the package left no answer: {_line(ended.detail)}")
+    unknown_if(ended.ended == "garbled", f"the process that ran the package left no answer: {_line(ended.detail)}")
     if ended.ended not in ("killed", "hung"):
         return
-    if ended.stage == "import torch":
-        raise Unknown(f"the package was not reached: {_end(ended)}")
+    unknown_if(ended.stage == "import torch", f"the package was not reached: {_end(ended)}")
     causes = _causes(run, ended, package)
     trail = _trail(run)
     says = f"; likely cause: {causes[0]}" if causes else "; nothing observed explains it"
@@ -628,13 +625,11 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
     package = _package(run)
     ended = run.run.need("how the run ended")
     skip_if(ended.ended == "not-applicable", ended.detail)
-    if ended.ended in ("killed", "hung", "garbled"):
-        raise Skip(f"the package raised nothing: {_end(ended)}; aoti-crashed")
+    skip_if(ended.ended in ("killed", "hung", "garbled"), f"the package raised nothing: {_end(ended)}; aoti-crashed")
     skip_if(ended.ended == "loaded", f"the package was loaded and not run: {ended.detail}")
     if ended.ended != "raised":
         return
-    if ended.stage == "import torch":
-        raise Unknown(f"the package was not reached: {_end(ended)}")
+    unknown_if(ended.stage == "import torch", f"the package was not reached: {_end(ended)}")
     for other, faults in _explanations(run, package, ended):
         skip_if(faults, f"{other} names the reason")
     said = _printed(ended.stderr_tail)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.model import Finding, Severity, Skip
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Finding, Severity
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
 
@@ -111,8 +112,7 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             evidence[f"Python {python.python} ended on {python.eol}"] = f"{python.source}; seen {python.seen}"
         if ended and (final or severity is Severity.ERROR):
             yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
-    if not asked:
-        raise Skip("the base names no system or Python release whose end of life is known")
+    skip_if(not asked, "the base names no system or Python release whose end of life is known")
 
 
 def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:
@@ -187,8 +187,7 @@ def base_tag_never_existed(dockerfile: Dockerfile) -> Iterator[Finding]:
             else f"take a tag from the publisher's list of {base.repository}",
             {f"no tag {base.tag}": base.exists.via},
         )
-    if not judged:
-        raise Skip("no list of tags is known to be complete for this base")
+    skip_if(not judged, "no list of tags is known to be complete for this base")
 
 
 def _bases(dockerfile: Dockerfile) -> Iterator[Stage]:

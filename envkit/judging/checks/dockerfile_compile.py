@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
 from envkit.judging.checks._dockerfile import found, need_stages, reached
-from envkit.model import Finding, Observed, Severity, Skip, Span, Unknown
+from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.model import Finding, Observed, Severity, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install
 from envkit.versions import Cuda, Sm
 
@@ -17,8 +18,7 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     """What calls nvcc while the image is built finds one."""
     need_stages(dockerfile)
     wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
-    if not wanting:
-        raise Skip("nothing here compiles CUDA code while the image is built")
+    skip_if(not wanting, "nothing here compiles CUDA code while the image is built")
     doubts = []
     for one, there in _course(dockerfile, wanting):
         if there.missing:
@@ -74,8 +74,7 @@ def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     """cuda-memcheck is not asked for where the CUDA has it no longer."""
     need_stages(dockerfile)
     places = list(_memchecks(dockerfile))
-    if not places:
-        raise Skip("nothing here names cuda-memcheck")
+    skip_if(not places, "nothing here names cuda-memcheck")
     doubt = ""
     for stage, span, package in places:
         named = re.search(r"-(\d+)-(\d+)$", package)
@@ -96,8 +95,7 @@ def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
                 "use compute-sanitizer, which takes the same options and lies in cuda-sanitizer-<major>-<minor>",
                 {f"CUDA {cuda.value}": cuda.via, "cuda-memcheck was removed": gone},
             )
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
 
 
 def _memchecks(dockerfile: Dockerfile) -> Iterator[tuple[int, Span, str]]:
@@ -137,8 +135,7 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
     """Every GPU architecture that is named for compiling is one that the toolkit's nvcc can target."""
     need_stages(dockerfile)
     places = list(_arch_places(dockerfile, facts))
-    if not places:
-        raise Skip("nothing here names architectures to compile for")
+    skip_if(not places, "nothing here names architectures to compile for")
     made = compiles(dockerfile, facts)
     doubt = ""
     judged = 0
@@ -159,10 +156,8 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         lacking = [label for label, sms in wanted if sms and not any(sm in archs for sm in sms)]
         if lacking:
             yield _unsupported(name, span, lacking, cuda, archs, first)
-    if doubt:
-        raise Unknown(doubt)
-    if not judged:
-        raise Skip("there is no CUDA toolkit, and nothing compiles")
+    unknown_if(doubt, doubt)
+    skip_if(not judged, "there is no CUDA toolkit, and nothing compiles")
 
 
 def _users(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...]) -> dict[int, CudaBuildStep]:
@@ -263,8 +258,7 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     """What compiles kernels while the image runs finds the compilers it needs."""
     need_stages(dockerfile)
     wanting = list(_compiling(dockerfile, facts))
-    if not wanting:
-        raise Skip("nothing that this image installs is known to compile while it runs")
+    skip_if(not wanting, "nothing that this image installs is known to compile while it runs")
     last = len(dockerfile.stages) - 1
     compiler, nvcc = has_compiler(dockerfile, last), has_nvcc(dockerfile, last, None)
     doubt = ""
@@ -294,8 +288,7 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 f"{install.name} compiles": f"{row.source}; seen {row.seen}",
             },
         )
-    if doubt and not lacking:
-        raise Unknown(doubt)
+    unknown_if(doubt and not lacking, doubt)
 
 
 def _compiling(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[Install, GpuPackageRow]]:

@@ -11,6 +11,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
 from envkit.judging.checks._dockerfile import found, need_stages, reached_commands
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
@@ -30,11 +31,9 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     need_stages(dockerfile)
     base = dockerfile.base
     cuda = stack.cuda_of_base(base)
-    if stack.without_cuda(base):
-        raise Skip("there is no CUDA in the base")
+    skip_if(stack.without_cuda(base), "there is no CUDA in the base")
     added = [one for one in stack.toolkits(dockerfile.installs) if one.whole]
-    if not cuda and not added:
-        raise Skip("the base does not say its CUDA, and nothing adds one")
+    skip_if(not cuda and not added, "the base does not say its CUDA, and nothing adds one")
     base.cuda.need(f"the CUDA of {base.reference}")
     second = [one for one in added if _other(one, cuda)]
     named: set[str] = set()
@@ -306,15 +305,13 @@ class _Cudnn:
 def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """Each cuDNN fits the CUDA that it meets and the framework that loads it."""
     need_stages(dockerfile)
-    if stack.rocm(dockerfile):
-        raise Skip("the image is not for NVIDIA GPUs")
+    skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     base, cuda = dockerfile.base, stack.cuda_of_base(dockerfile.base)
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
     base_cudnn = stack.said(base.cudnn)
     if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
         raise Skip("there is no cuDNN here, as far as the Dockerfile shows")
-    if not added and not base_cudnn:
-        raise Skip("nothing but torch's own cuDNN is here")
+    skip_if(not added and not base_cudnn, "nothing but torch's own cuDNN is here")
     told: set[str] = set()
     for one in added:
         finding = _of_cuda(one, cuda, dockerfile) or _of_pin(one, dockerfile, facts)

@@ -10,6 +10,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -91,8 +92,7 @@ _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """An image that computes on GPUs says so to the container toolkit."""
     need_stages(dockerfile)
-    if stack.rocm(dockerfile):
-        raise Skip("the image is not for NVIDIA GPUs")
+    skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     uses, base = stack.framework(dockerfile) or stack.index_for_cuda(dockerfile), dockerfile.base
     if uses is None and not stack.cuda_of_base(base):
         torch = dockerfile.torch
@@ -114,8 +114,7 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         return
     if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or stack.cuda_of_base(base):
         return
-    if not stack.without_cuda(base):
-        raise Skip(f"whether {base.reference} sets {_VISIBLE} is not known")
+    skip_if(not stack.without_cuda(base), f"whether {base.reference} sets {_VISIBLE} is not known")
     where = uses.span
     name = (
         uses.name
@@ -144,8 +143,7 @@ def _set_at(dockerfile: Dockerfile, name: str) -> Span | None:
 
 def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """With ``--driver``: the torch and the base run on that driver."""
-    if not dockerfile.driver:
-        raise Skip("no driver was named with --driver")
+    skip_if(not dockerfile.driver, "no driver was named with --driver")
     need_stages(dockerfile)
     doubts: list[str] = []
     asked = False
@@ -170,8 +168,7 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         asked = True
     if doubts:
         raise Unknown(doubts[0])
-    if not asked:
-        raise Skip("nothing here needs a driver, as far as the text says")
+    skip_if(not asked, "nothing here needs a driver, as far as the text says")
 
 
 def _collected(findings: Iterator[Finding], doubts: list[str]) -> Iterator[Finding]:
@@ -321,13 +318,10 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
 
 def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles."""
-    if not dockerfile.gpus:
-        raise Skip("no GPU was named with --gpu")
+    skip_if(not dockerfile.gpus, "no GPU was named with --gpu")
     torch = need_torch(dockerfile)
-    if torch.cuda.is_unsupported:
-        raise Skip("the torch is no build for CUDA")
-    if torch.method == "source":
-        raise Unknown("which architectures a torch built from source gets is not known")
+    skip_if(torch.cuda.is_unsupported, "the torch is no build for CUDA")
+    unknown_if(torch.method == "source", "which architectures a torch built from source gets is not known")
     cuda = torch.cuda.need("the CUDA of torch")
     version = torch.version.need("the version of torch")
     doubts: list[str] = []

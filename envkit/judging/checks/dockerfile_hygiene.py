@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from envkit.dockerfile import conda, options, pip, system, uv
 from envkit.dockerfile.tree import mounts
 from envkit.judging.checks._dockerfile import found, need_stages, reached, reached_commands
-from envkit.model import Edit, Finding, Severity, Skip, Span
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Edit, Finding, Severity, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
 _CONDA = frozenset({"conda", "mamba", "micromamba"})
@@ -44,8 +45,7 @@ def apt_lists_left(dockerfile: Dockerfile) -> Iterator[Finding]:
             f"end the RUN with `&& rm -rf {_LISTS}/*`",
             {f"{first.program} install": first.span.place},
         )
-    if not asked:
-        raise Skip("nothing in the final image is installed with apt")
+    skip_if(not asked, "nothing in the final image is installed with apt")
 
 
 def _installs_apt(command: Command) -> bool:
@@ -157,8 +157,7 @@ def pip_cache_left(dockerfile: Dockerfile) -> Iterator[Finding]:
                     {f"{cached.tool} without an option for its cache": span.place},
                     cached.edits,
                 )
-    if not asked:
-        raise Skip("nothing in the final image is installed with pip, uv or conda")
+    skip_if(not asked, "nothing in the final image is installed with pip, uv or conda")
 
 
 def _may_empty(command: Command) -> bool:
@@ -335,8 +334,7 @@ def curl_pipe_sh(dockerfile: Dockerfile) -> Iterator[Finding]:
             inside = next((word for word in command.words[1:] if _FETCHES.match(word.text)), None)
             if inside is not None and command.sure and _evaluates(command, inside):
                 yield _piped(f"what {command.program} runs is downloaded and not checked", command, command)
-    if not asked:
-        raise Skip("nothing is run")
+    skip_if(not asked, "nothing is run")
 
 
 def _saves(command: Command) -> bool:
@@ -407,8 +405,7 @@ def unquoted_specifier(dockerfile: Dockerfile) -> Iterator[Finding]:
         if command.sure and not step.exec_form and command.span not in told:
             told.add(command.span)
             yield from _misread(dockerfile, command)
-    if not asked:
-        raise Skip("no command takes version specifiers")
+    skip_if(not asked, "no command takes version specifiers")
 
 
 def _takes_specifiers(command: Command) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import found, need_stages
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
 
@@ -24,8 +25,7 @@ def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     need_stages(dockerfile)
     settings = _settings(dockerfile)
     written = list(_stub_configs(dockerfile))
-    if not settings and not written:
-        raise Skip("nothing here sets the loader's search path")
+    skip_if(not settings and not written, "nothing here sets the loader's search path")
     uses = stack.framework(dockerfile)
     if uses is None and dockerfile.torch is None:
         if dockerfile.unread:

@@ -9,6 +9,7 @@ from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch, reached_installs
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
@@ -32,15 +33,13 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     install = torch.install
     if install is None:
         raise Skip("the base brings torch")
-    if torch.method == "source":
-        raise Skip("torch is built from source")
+    skip_if(torch.method == "source", "torch is built from source")
     if not torch.version.missing or fit.settled(install):
         return
     if _COMPUTED.search(install.specifier):
         raise Unknown(f"which version torch{install.specifier} names is not known before the build")
     unread = _constraints(dockerfile, install)
-    if unread:
-        raise Unknown(unread)
+    unknown_if(unread, unread)
     base = _base_of(dockerfile, install)
     if install.manager != "conda" and "--upgrade" not in install.options and _may_hold_torch(base):
         raise Unknown(f"whether {base.reference} holds a torch already is not known")
@@ -116,8 +115,7 @@ def extra_index_shadowed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if install.local or nightly(install) or wins(install, variant, facts):
             continue
         yield _losing(dockerfile, install, variant, facts)
-    if not asked:
-        raise Skip("pip gets torch from no extra index of torch builds")
+    skip_if(not asked, "pip gets torch from no extra index of torch builds")
 
 
 def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts) -> Finding:
@@ -199,10 +197,8 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
             evidence = {**misfit.facts, f"Python {install.python}": via}
             yield found(misfit.message, install.span, Severity.ERROR, misfit.fix, evidence)
-    if not asked:
-        raise Skip("no release of torch gets installed as a wheel")
-    if open_:
-        raise Unknown(open_)
+    skip_if(not asked, "no release of torch gets installed as a wheel")
+    unknown_if(open_, open_)
 
 
 def _elsewhere(install: Install) -> bool:
@@ -222,8 +218,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if install.name in ("torchvision", "torchaudio") and install.sure and here and not install.constraint:
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
-    if not fixed:
-        raise Skip("no version of torchvision or torchaudio is pinned")
+    skip_if(not fixed, "no version of torchvision or torchaudio is pinned")
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
@@ -240,8 +235,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
             yield _unfit(dockerfile, misfit, mate, torch)
-    if open_:
-        raise Unknown(open_)
+    unknown_if(open_, open_)
 
 
 def _unfit(dockerfile: Dockerfile, misfit: fit.Incompatibility, mate: Install, torch: Torch) -> Finding:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from envkit.dockerfile import conda, pip, system
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Finding, Severity, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, StartCommand, Step
 
 _MANAGERS = ("pip", "uv", "poetry", "conda")
@@ -29,8 +30,7 @@ def pip_python_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
     packages = [each for each in wanted if each.sure and each.name not in _TOOLS and each.name != "python"]
     if found_any or (not packages and dockerfile.unread):
         return
-    if not packages:
-        raise Skip("nothing gets installed into a Python")
+    skip_if(not packages, "nothing gets installed into a Python")
     if dockerfile.started is not None:
         yield from _started_elsewhere(dockerfile, dockerfile.started, packages, facts)
     else:

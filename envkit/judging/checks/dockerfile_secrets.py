@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
 from envkit.judging.checks._dockerfile import found, reached
-from envkit.model import Finding, Severity, Skip, Span
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Finding, Severity, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Setting
 
 _REFERENCE = re.compile(r"\$\{?(\w+)")
@@ -35,8 +36,7 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
                 if finding.span is not None and finding.span not in told:
                     told.add(finding.span)
                     yield finding
-    if not asked:
-        raise Skip("the file sets no variable and runs nothing")
+    skip_if(not asked, "the file sets no variable and runs nothing")
 
 
 def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
@@ -37,28 +38,22 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     """
     need_stages(dockerfile)
     bases = [dockerfile.base, *(dockerfile.stages[index].base for index in dockerfile.brought)]
-    if all(stack.without_cuda(base) for base in bases):
-        raise Skip("there is no CUDA in the base")
+    skip_if(all(stack.without_cuda(base) for base in bases), "there is no CUDA in the base")
     if dockerfile.torch is None and not any(stack.cuda_of_base(base) for base in bases):
         raise Skip("nothing here installs torch, as far as the text says")
     torch = need_torch(dockerfile)
-    if torch.method == "base":
-        raise Skip("the torch is the base's own")
-    if torch.method == "source":
-        raise Skip("torch is built from source, against the CUDA that is there")
-    if torch.cuda.is_unsupported:
-        raise Skip("the torch is no build for CUDA")
+    skip_if(torch.method == "base", "the torch is the base's own")
+    skip_if(torch.method == "source", "torch is built from source, against the CUDA that is there")
+    skip_if(torch.cuda.is_unsupported, "the torch is no build for CUDA")
     stage = stack.stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
     met = [dockerfile.stages[index] for index in dict.fromkeys((stage.index, dockerfile.target.index))]
     here = [(one, one.base) for one in met if not stack.without_cuda(one.base)]
-    if not here:
-        raise Skip("the base that torch is installed on has no CUDA")
+    skip_if(not here, "the base that torch is installed on has no CUDA")
     known = [(one, base, stack.cuda_of_base(base)) for one, base in here if stack.cuda_of_base(base)]
     if not known:
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
     cuda, build = stack.said(torch.cuda), None
-    if cuda == "cpu":
-        raise Skip("the torch is a build for the CPU")
+    skip_if(cuda == "cpu", "the torch is a build for the CPU")
     if not cuda:
         build = stack.least_build(torch, dockerfile, facts)
         if build is None:
@@ -83,8 +78,7 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
     """The torch that gets installed is built for the CUDA major of the base."""
     pair = _pair(dockerfile, facts)
     if stack.major(pair.cuda) == stack.major(pair.base_cuda):
-        if pair.build is not None:
-            raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+        unknown_if(pair.build is not None, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
         return
     if pair.build is not None and int(stack.major(pair.cuda)) < int(stack.major(pair.base_cuda)):
         raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
@@ -103,13 +97,10 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
 def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA minor of the base, where the majors agree."""
     pair = _pair(dockerfile, facts)
-    if pair.build is not None:
-        raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
-    if stack.major(pair.cuda) != stack.major(pair.base_cuda):
-        raise Skip("another major: torch-cuda-vs-base-mismatch-major")
+    unknown_if(pair.build is not None, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+    skip_if(stack.major(pair.cuda) != stack.major(pair.base_cuda), "another major: torch-cuda-vs-base-mismatch-major")
     wanted = stack.minor(pair.base_cuda)
-    if not wanted:
-        raise Unknown(f"{pair.base.reference} names only the major version of its CUDA")
+    unknown_if(not wanted, f"{pair.base.reference} names only the major version of its CUDA")
     if stack.minor(pair.cuda) == wanted:
         return
     made = next(iter(_extensions(dockerfile, pair, facts)), None)
@@ -322,8 +313,7 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     """An image with CUDA in its base does not get a torch for the CPU."""
     need_stages(dockerfile)
     base = dockerfile.base
-    if stack.without_cuda(base):
-        raise Skip("there is no CUDA in the base")
+    skip_if(stack.without_cuda(base), "there is no CUDA in the base")
     if dockerfile.torch is None and not stack.cuda_of_base(base):
         raise Skip("nothing here installs torch, as far as the text says")
     torch = need_torch(dockerfile)

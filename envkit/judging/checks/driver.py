@@ -72,8 +72,7 @@ def image_driver_stub(image: Image) -> Iterator[Finding]:
     """The libcuda.so.1 that dlopen gives is a driver and not the toolkit's stub."""
     seen = _loaded(image)
     if seen.init != _STUB and seen.library not in seen.stubs:
-        if seen.init is None:
-            raise Unknown(f"cuInit did not answer: {seen.load_error or 'it was not called'}")
+        unknown_if(seen.init is None, f"cuInit did not answer: {seen.load_error or 'it was not called'}")
         return
     yield error(
         f"libcuda.so.1 is the toolkit's stub at {_brought(seen)}: no driver is behind it",
@@ -285,8 +284,7 @@ def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
     """What dlopen finds, ld.so.cache names too."""
     seen = _loaded(image)
     skip_if(seen.library in seen.compat or seen.library in seen.stubs, f"{seen.library} is not the host's driver")
-    if seen.in_cache is None:
-        raise Unknown("ld.so.cache was not read")
+    unknown_if(seen.in_cache is None, "ld.so.cache was not read")
     if seen.in_cache:
         return
     believed = _variable(image, "NVIDIA_CPU_ONLY")
@@ -306,8 +304,7 @@ def image_device_nodes_closed(image: Image | Audit) -> Iterator[Finding]:
     image.variables.need("the environment variables")
     asked = _variable(image, _CAPABILITIES)
     given = isinstance(image, Image) and bool(image.gpus_given)
-    if asked is None and not given:
-        raise Skip(f"no GPU was given to the run and {_CAPABILITIES} is not set")
+    skip_if(asked is None and not given, f"no GPU was given to the run and {_CAPABILITIES} is not set")
     words = {word.strip() for word in (asked or "all").split(",")}
     for word, severity, brings in (("compute", Severity.ERROR, "CUDA"), ("utility", Severity.WARNING, "NVML")):
         if not words & {"all", word}:

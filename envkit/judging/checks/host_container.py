@@ -238,8 +238,7 @@ def host_docker_without_gpu_support(host: Host) -> Iterator[Finding]:
         return
     unknown_if(doubt, doubt)
     specs = any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications"))
-    if specs and not dirs:
-        raise Skip("Docker does not read the CDI specifications, which is reported separately")
+    skip_if(specs and not dirs, "Docker does not read the CDI specifications, which is reported separately")
     if not specs and not host.toolkit.need("the container toolkit").programs:
         raise Skip("the NVIDIA Container Toolkit is not installed, which is reported separately")
     yield error(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._driver import driver_packages, need_own_driver, need_own_gpu, some
 from envkit.judging.checks._host import is_loaded, loaded_driver
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, Package, UnattendedUpgrades
@@ -36,8 +37,7 @@ def host_driver_packages_mixed_versions(host: Host) -> Iterator[Finding]:
     """The driver's packages are all of one version."""
     need_own_gpu(host)
     core = [package for package in driver_packages(host) if _CORE.fullmatch(package.name)]
-    if not core:
-        raise Skip("none of the driver's own packages is installed")
+    skip_if(not core, "none of the driver's own packages is installed")
     by_version: dict[str, list[str]] = {}
     for package in core:
         by_version.setdefault(upstream(package.version), []).append(package.name)
@@ -72,8 +72,7 @@ def host_driver_unattended_upgrades_on(host: Host) -> Iterator[Finding]:
     """Unattended upgrades do not replace the driver under a running job."""
     need_own_gpu(host)
     packages = [package for package in driver_packages(host) if _FELT.fullmatch(package.name)]
-    if not packages:
-        raise Skip("the driver did not come in Debian packages")
+    skip_if(not packages, "the driver did not come in Debian packages")
     upgrades = host.unattended.need("apt's unattended upgrades")
     open_to = [package.name for package in packages if upgrades.enabled and _upgradable(package, upgrades)]
     if open_to:
@@ -107,8 +106,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 def host_reboot_pending(host: Host) -> Iterator[Finding]:
     """The distribution does not ask for a reboot."""
-    if host.reboot.is_unsupported:
-        raise Skip(NO_DPKG)
+    skip_if(host.reboot.is_unsupported, NO_DPKG)
     reboot = host.reboot.need("whether a reboot is due")
     if not reboot.wanted:
         return

@@ -42,8 +42,7 @@ def _within(version: str, wanted: str) -> bool:
 def host_contract_gpus_mismatch(host: Host) -> Iterator[Finding]:
     """As many GPUs of the expected name are there as the contract says."""
     wanted = _contract(host).gpus
-    if wanted.count is None and not wanted.name:
-        raise Skip("the contract requires no number or name of GPUs")
+    skip_if(wanted.count is None and not wanted.name, "the contract requires no number or name of GPUs")
     if wanted.count == 0:
         yield from _none_there(host)
         return
@@ -212,8 +211,7 @@ def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
 def host_contract_infiniband_mismatch(host: Host) -> Iterator[Finding]:
     """As many InfiniBand ports are active, each at least as fast, as the contract says."""
     wanted = _contract(host).infiniband
-    if wanted.ports is None and wanted.rate_gbps is None:
-        raise Skip("the contract says nothing of InfiniBand")
+    skip_if(wanted.ports is None and wanted.rate_gbps is None, "the contract says nothing of InfiniBand")
     devices = host.infiniband.need("the RDMA devices")
     up = [
         (device, port)

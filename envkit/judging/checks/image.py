@@ -409,8 +409,7 @@ def _same_version(one: str, other: str) -> bool:
 
 def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
     """The NVIDIA wheels and triton are those that torch's own METADATA asks for."""
-    if wheel_of(image, "torch") is None:
-        raise Skip("no distribution named torch is installed")
+    skip_if(wheel_of(image, "torch") is None, "no distribution named torch is installed")
     seen: set[tuple[str, str]] = set()
     for by, wanted in requirements_of(image):
         name = wanted.name.lower().replace("_", "-").replace(".", "-")

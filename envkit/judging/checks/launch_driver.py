@@ -35,7 +35,7 @@ from envkit.judging.nvidia_require import (
     requirements,
     same_brand,
 )
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
 from envkit.subjects.launch import CompatLibrary, Launch
 from envkit.versions import Cuda, Driver, Sm
@@ -191,8 +191,7 @@ def _unfit(one: CompatLibrary, driver: Driver, gpus: tuple[Gpu, ...], facts: Fac
         else:
             name = gpu.name.need(f"the name of GPU {gpu.index}")
             known = _datacenter(name, facts)
-            if known is None:
-                raise Unknown(f"whether {gpu_name(gpu)} is a data-center GPU is not known")
+            unknown_if(known is None, f"whether {gpu_name(gpu)} is a data-center GPU is not known")
             if not known:
                 return f"{gpu_name(gpu)} is no data-center GPU"
     return ""

@@ -20,7 +20,7 @@ from envkit.judging.checks._launch import (
 )
 from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.launch import Launch
 from envkit.versions import Sm
 
@@ -42,8 +42,7 @@ def launch_allocator_settings_invalid(launch: Launch) -> Iterator[Finding]:
     env = variables(launch)
     found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
     skip_if(not found, f"neither {' nor '.join(_ALLOCATOR)} is set")
-    if torch_of(launch) is None:
-        raise Skip("there is no torch in the image")
+    skip_if(torch_of(launch) is None, "there is no torch in the image")
     for name, text in found.items():
         for option in re.split(r",(?![^\[]*\])", text):
             fault, severity = _refused(option.strip())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
 from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
-from envkit.judging.checks._outcomes import error, note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.host.gpu import Fabric, Gpu, Process, RowRemap
 from envkit.subjects.launch import Launch
@@ -107,8 +107,7 @@ def launch_gpu_unhealthy(launch: Launch) -> Iterator[Finding]:
             yield from step()
         except Unknown as doubt:
             doubts.append(str(doubt))
-    if doubts:  # an error that was found stands beside it
-        raise Unknown("; ".join(doubts))
+    unknown_if(doubts, "; ".join(doubts))  # an error that was found stands beside it
 
 
 def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:

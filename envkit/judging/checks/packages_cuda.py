@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts, TorchOldRow, TorchRow
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if
 from envkit.judging.checks._packages import need_release, need_torch, sure
 from envkit.judging.checks._torch_fit import build_of, cited, default_build
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -39,11 +40,9 @@ def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """No package is for another CUDA major than torch."""
     listed = [(one, *_major(one, facts)) for one in sure(packages) if not one.constraint and one.manager != "conda"]
     named = [(one, major, why) for one, major, why in listed if major]
-    if not named:
-        raise Skip("no package but torch is for one CUDA major")
+    skip_if(not named, "no package but torch is for one CUDA major")
     torch = need_torch(packages)
-    if not torch.cuda.missing and torch.cuda.value == "cpu":
-        raise Skip("the torch is a build for the CPU")
+    skip_if(not torch.cuda.missing and torch.cuda.value == "cpu", "the torch is a build for the CPU")
     cuda = torch.cuda.need("the CUDA of torch")
     wanted = cuda.split(".")[0]
     for one, major, why in named:
@@ -74,16 +73,13 @@ def _overwrites(one: Install, version: str, cuda: str, facts: Facts) -> bool:
 
 def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions."""
-    if packages.is_lock:
-        raise Skip("a lock was solved, so its pins agree")
+    skip_if(packages.is_lock, "a lock was solved, so its pins agree")
     pinned = [one for one in sure(packages) if one.version and not one.url and _is_pinned_by_torch(one.name)]
-    if not pinned:
-        raise Skip("no library that torch pins is pinned here")
+    skip_if(not pinned, "no library that torch pins is pinned here")
     torch = need_torch(packages)
     version = need_release(torch, "the installer takes one that fits the pins")
     row = default_build(version, facts)
-    if torch.method == "conda":
-        raise Skip("conda's torch takes its libraries from conda")
+    skip_if(torch.method == "conda", "conda's torch takes its libraries from conda")
     if isinstance(row, TorchOldRow):
         raise Skip("the pins of releases that old are not recorded")
     if row is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
@@ -14,10 +15,8 @@ from envkit.subjects.packages import Packages
 
 def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
     """Either all requirements have hashes or none: one hash makes pip ask for all of them."""
-    if packages.kind != "requirements":
-        raise Skip("only requirements files hold hashes line by line")
-    if not packages.hashed and not packages.bare:
-        raise Skip("the file names no package")
+    skip_if(packages.kind != "requirements", "only requirements files hold hashes line by line")
+    skip_if(not packages.hashed and not packages.bare, "the file names no package")
     if not packages.hashed:
         return
     for one in packages.bare:
@@ -42,8 +41,7 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
     for one in sure(packages):
         if one.name != "." and not one.marker:
             by_name.setdefault((_resolver(one.manager), one.name), []).append(one)
-    if not by_name:
-        raise Skip("the file names no package")
+    skip_if(not by_name, "the file names no package")
     for (_, name), listed in by_name.items():
         pins = [one for one in listed if one.version]
         for later in listed:
@@ -76,8 +74,7 @@ def _exclude(pin: Install, other: Install) -> bool:
 
 def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
     """One environment gets torch from conda or from pip, not from both: pip's replaces files of conda's."""
-    if packages.kind != "conda":
-        raise Skip("only a conda environment has two installers")
+    skip_if(packages.kind != "conda", "only a conda environment has two installers")
     torches = [one for one in sure(packages, "torch") if not one.constraint]
     if not torches:
         need_torch(packages)
@@ -102,8 +99,7 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
 
 def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
     """The lock answers the spec beside it.  Source: the spec that the lock was made for (envkit lock)."""
-    if packages.kind != "lock":
-        raise Skip("the file is no envkit.lock")
+    skip_if(packages.kind != "lock", "the file is no envkit.lock")
     if packages.disagreements is None:
         raise Skip("there is no envkit.toml beside the lock")
     for one in packages.disagreements:
@@ -118,8 +114,7 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
 
 def packages_lock_not_fully_pinned(packages: Packages) -> Iterator[Finding]:
     """The lock pins its base and its Debian packages.  Source: what the lock holds (envkit lock)."""
-    if packages.kind != "lock":
-        raise Skip("the file is no envkit.lock")
+    skip_if(packages.kind != "lock", "the file is no envkit.lock")
     for one in packages.leaves_open:
         yield found(
             one.message,

@@ -10,6 +10,7 @@ from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.judging.checks._packages import need_release, need_torch, said, sure
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
@@ -21,13 +22,11 @@ _PIP_KINDS = ("requirements", "conda", "pyproject")
 
 def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """torch has a wheel for the Python, or for one of the Pythons, that the file names.  Source: the wheels' tags."""
-    if not packages.pythons and packages.python.missing:
-        raise Skip(packages.python.missing)
+    skip_if(not packages.pythons and packages.python.missing, packages.python.missing)
     if not packages.torches and any(one.name == "torch" and one.marker for one in packages.installs):
         raise Skip("a marker chooses torch by something that the file does not fix")
     torch = need_torch(packages)
-    if torch.method == "conda":
-        raise Skip("conda itself chooses the Pythons that it builds torch for")
+    skip_if(torch.method == "conda", "conda itself chooses the Pythons that it builds torch for")
     version = need_release(torch, "the installer takes one that has a wheel")
     misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
     if misfit:
@@ -37,8 +36,7 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
 def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """torchvision and torchaudio were made for the torch beside them, and for the same CUDA."""
     mates = sure(packages, "torchvision", "torchaudio")
-    if not mates:
-        raise Skip("the file names neither torchvision nor torchaudio")
+    skip_if(not mates, "the file names neither torchvision nor torchaudio")
     torch = need_torch(packages)
     version = need_release(torch, "the installer takes the one that fits")
     open_: str = ""
@@ -53,8 +51,7 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
         misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
             yield said(misfit, mate.span, Severity.ERROR)
-    if open_:
-        raise Unknown(open_)
+    unknown_if(open_, open_)
 
 
 def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[Finding]:
@@ -71,16 +68,14 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
         if misfit:
             yield said(misfit, where, Severity.ERROR)
-    if not asked:
-        raise Skip("the file pins no build of torch")
+    skip_if(not asked, "the file pins no build of torch")
 
 
 def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
     """An exact version, an address or a lock decides which torch gets installed.  Source: envkit."""
     if packages.kind == "pyproject":
         raise Skip("a pyproject.toml says what a project works with; a lock beside it says what gets installed")
-    if packages.constraints:
-        raise Skip("constraints install nothing by themselves")
+    skip_if(packages.constraints, "constraints install nothing by themselves")
     # What stands under a marker is pinned or not whoever gets it; extras are alternatives.
     torches = [
         one for one in packages.installs if one.name == "torch" and not one.constraint and (one.sure or one.marker)
@@ -88,8 +83,7 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
     if not torches:
         need_torch(packages)
         raise Skip("the file names no torch")
-    if packages.path.endswith(".in"):
-        raise Skip("the file compiled from a requirements.in pins its versions")
+    skip_if(packages.path.endswith(".in"), "the file compiled from a requirements.in pins its versions")
     if any(_settled(one, packages) for one in torches if one.sure):
         return  # the others have to agree with it
     for one in torches:
@@ -141,21 +135,18 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
             else "write --index-url in place of --extra-index-url",
             {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
         )
-    if not asked:
-        raise Skip("no extra index of torch builds is given")
+    skip_if(not asked, "no extra index of torch builds is given")
 
 
 def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
     """A pinned local version of torch ("+cuNNN"), which the default index never holds, is on an index of the file."""
-    if packages.kind not in _PIP_KINDS:
-        raise Skip("a lock names each artifact")
+    skip_if(packages.kind not in _PIP_KINDS, "a lock names each artifact")
     pinned = [
         one
         for one in sure(packages, "torch", "torchvision", "torchaudio")
         if one.manager in ("pip", "uv", "poetry") and one.local and not (one.url or one.locked or one.constraint)
     ]
-    if not pinned or packages.constraints:
-        raise Skip("the file pins no local version of torch")
+    skip_if(not pinned or packages.constraints, "the file pins no local version of torch")
     for one in pinned:
         if one.index or one.extra_indexes or one.find_links:
             continue
@@ -173,8 +164,7 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
 
 def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """The torch build has code for every GPU that was named.  Source: the architectures read in the wheels."""
-    if not packages.gpus:
-        raise Skip("no GPU was named (--gpu)")
+    skip_if(not packages.gpus, "no GPU was named (--gpu)")
     torch = need_torch(packages)
     cuda = torch.cuda.need("the CUDA of torch")
     version = torch.version.need("the version of torch")
@@ -186,12 +176,10 @@ def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[
 
 def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """The torch build runs on the driver that was named.  Source: NVIDIA, CUDA compatibility."""
-    if not packages.driver:
-        raise Skip("no driver was named (--driver)")
+    skip_if(not packages.driver, "no driver was named (--driver)")
     torch = need_torch(packages)
     cuda = torch.cuda.need("the CUDA of torch")
-    if cuda == "cpu":
-        raise Skip("the torch is a build for the CPU")
+    skip_if(cuda == "cpu", "the torch is a build for the CPU")
     misfit = fit.driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
     if misfit:
         yield said(misfit, torch.span, Severity.ERROR)
@@ -199,10 +187,8 @@ def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Findin
 
 def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
     """An index stands on a line of its own: behind a requirement pip reads the option and takes no notice of it."""
-    if packages.kind != "requirements":
-        raise Skip("only requirements files hold options")
-    if not packages.installs:
-        raise Skip("the file names no package")
+    skip_if(packages.kind != "requirements", "only requirements files hold options")
+    skip_if(not packages.installs, "the file names no package")
     for number, line in enumerate(packages.text.splitlines(), 1):
         match = _BEHIND.match(line) if len(line) <= LONGEST else None
         if not match:

@@ -99,11 +99,9 @@ def placement_factory_failed(model: Placement) -> Iterator[Finding]:
 def placement_forward_failed(model: Placement) -> Iterator[Finding]:
     """The model runs once with its example inputs, forward and backward."""
     end = model.end.need("the run of the model")
-    if model.refusal is not None:
-        raise Skip("it stopped at an operation with two devices or dtypes")
+    skip_if(model.refusal is not None, "it stopped at an operation with two devices or dtypes")
     failed = _how_it_failed(end)
-    if not _in_model(end):
-        raise Unknown(f"the run stopped in the stage {end.stage}" + (f": it {failed}" if failed else ""))
+    unknown_if(not _in_model(end), f"the run stopped in the stage {end.stage}" + (f": it {failed}" if failed else ""))
     if not failed:
         return
     stop = end.stop
@@ -204,8 +202,7 @@ def _by_training(groups: Iterable[Group]) -> tuple[dict[str, list[str]], dict[st
 def placement_frozen_split(model: Placement) -> Iterator[Finding]:
     """Frozen and trained parameters lie on the same devices; else every step carries their output over, or fails."""
     frozen, trained = _by_training(model.groups.need("the devices of the parameters"))
-    if not frozen or not trained:
-        raise Skip("no parameter is frozen" if not frozen else "every parameter is frozen")
+    skip_if(not frozen or not trained, "no parameter is frozen" if not frozen else "every parameter is frozen")
     if set(frozen) != set(trained) and not model.declared_map:
         yield warning(
             f"frozen parameters lie on {_list(frozen)}, trained ones on {_list(trained)}",

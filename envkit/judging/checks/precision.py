@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._model import place
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.placement import End
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
 
@@ -305,8 +305,7 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
 def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
     """Under autocast no product runs in single precision, no operation that needs it lacks it, no cast undoes one."""
     step = model.wanted.value
-    if not model.autocast and step is not None and not step.holes:
-        raise Skip("autocast was not asked for")
+    skip_if(not model.autocast and step is not None and not step.holes, "autocast was not asked for")
     if step is None:
         step = _whole(model, "wanted")
     for hole in step.holes[:_MOST]:
