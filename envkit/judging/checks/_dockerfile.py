@@ -1,24 +1,12 @@
-"""What the checks of Dockerfiles share, and with those of lists of packages how a finding is made."""
+"""What the checks of Dockerfiles share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from envkit.judging.checks._outcomes import skip_if
-from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
+from envkit.model import Skip, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch
-
-
-def found(
-    message: str,
-    span: Span,
-    severity: Severity,
-    fix: str,
-    evidence: Mapping[str, str] | None = None,
-    edits: tuple[Edit, ...] = (),
-) -> Finding:
-    """A finding at a place of a file; ``evidence`` maps a value to the line or fact row that says so."""
-    return Finding(message, severity, span.place, evidence or {}, fix, span, edits)
 
 
 def need_stages(dockerfile: Dockerfile) -> None:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 
 _NONE: Mapping[str, str] = {}
 
 
-def error(message: str, where: str = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
-    """What must not stay; arguments as those of Finding."""
-    return Finding(message, Severity.ERROR, where, evidence, fix)
+def found(
+    message: str,
+    where: str | Span,
+    severity: Severity,
+    fix: str,
+    evidence: Mapping[str, str] = _NONE,
+    edits: tuple[Edit, ...] = (),
+) -> Finding:
+    """A finding of any severity; ``where`` is a Span in a file that people write, and ``edits`` are for those alone."""
+    span, place = (where, where.place) if isinstance(where, Span) else (None, where)
+    return Finding(message, severity, place, evidence, fix, span, edits)
 
 
-def warning(message: str, where: str = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
+def error(message: str, where: str | Span = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
+    """What must not stay; arguments as those of ``found``."""
+    return found(message, where, Severity.ERROR, fix, evidence)
+
+
+def warning(message: str, where: str | Span = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
     """What may cost a job something."""
-    return Finding(message, Severity.WARNING, where, evidence, fix)
+    return found(message, where, Severity.WARNING, fix, evidence)
 
 
-def note(message: str, where: str = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
+def note(message: str, where: str | Span = "", evidence: Mapping[str, str] = _NONE, fix: str = "") -> Finding:
     """What somebody may have meant."""
-    return Finding(message, Severity.NOTE, where, evidence, fix)
+    return found(message, where, Severity.NOTE, fix, evidence)
 
 
 def skip_if(condition: object, reason: str) -> None:

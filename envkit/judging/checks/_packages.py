@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from envkit.dockerfile.torches import nightly
 from envkit.judging.checks._outcomes import skip_if, unknown_if
-from envkit.judging.checks._torch_fit import Incompatibility
-from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.model import Skip, Unknown
 from envkit.subjects.dockerfile import Install, Torch
 from envkit.subjects.packages import Packages
-
-
-def said(misfit: Incompatibility, span: Span, severity: Severity) -> Finding:
-    """The finding that a misfit makes at a place of a file."""
-    return Finding(misfit.message, severity, span.place, dict(misfit.facts), misfit.fix, span)
 
 
 def need_torch(packages: Packages) -> Torch:

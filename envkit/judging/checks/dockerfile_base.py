@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
@@ -34,7 +34,7 @@ def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             continue
         message = _moving(base, dockerfile, facts)
         if message:
-            yield found(message, base.span, Severity.WARNING, _pin(base), {base.reference: base.span.place})
+            yield warning(message, base.span, {base.reference: base.span.place}, _pin(base))
 
 
 def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
@@ -87,12 +87,11 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         final = stage.index in dockerfile.lineage
         if base.removed:
             asked += 1
-            yield found(
+            yield error(
                 f"{base.reference} was removed by its publisher, so the build cannot begin",
                 base.span,
-                Severity.ERROR,
-                _newer(base, facts),
                 {f"{base.reference} was removed": base.retired.via},
+                _newer(base, facts),
             )
             continue
         system = facts.os_life(base.os.value) if base.os.value and not base.os.missing else None
@@ -178,14 +177,13 @@ def base_tag_never_existed(dockerfile: Dockerfile) -> Iterator[Finding]:
         judged += 1
         if base.exists.value:
             continue
-        yield found(
+        yield error(
             f"{base.repository} never had the tag {base.tag}",
             base.span,
-            Severity.ERROR,
+            {f"no tag {base.tag}": base.exists.via},
             f"take one that exists: {', '.join(f'{base.repository}:{name}' for name in base.near_tags)}"
             if base.near_tags
             else f"take a tag from the publisher's list of {base.repository}",
-            {f"no tag {base.tag}": base.exists.via},
         )
     skip_if(not judged, "no list of tags is known to be complete for this base")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
-from envkit.judging.checks._dockerfile import found, need_stages, reached
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._dockerfile import need_stages, reached
+from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.model import Finding, Observed, Severity, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install
 from envkit.versions import Cuda, Sm
@@ -88,12 +88,11 @@ def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         gone = _without_memcheck(cuda.value, facts)
         if gone is not None:
             what = f"{package} is installed" if package else "cuda-memcheck is called"
-            yield found(
+            yield error(
                 f"{what}, which CUDA {cuda.value} no longer has",
                 span,
-                Severity.ERROR,
-                "use compute-sanitizer, which takes the same options and lies in cuda-sanitizer-<major>-<minor>",
                 {f"CUDA {cuda.value}": cuda.via, "cuda-memcheck was removed": gone},
+                "use compute-sanitizer, which takes the same options and lies in cuda-sanitizer-<major>-<minor>",
             )
     unknown_if(doubt, doubt)
 
@@ -278,15 +277,14 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             if what == "C compiler"
             else "take a devel image for the stage that runs, or compile it while the image is built"
         )
-        yield found(
+        yield warning(
             f"{install.name} compiles while the image runs, and the image has no {what}",
             install.span,
-            Severity.WARNING,
-            fix,
             {
                 f"no {what}": (compiler if what == "C compiler" else nvcc).via or "nothing installs it",
                 f"{install.name} compiles": f"{row.source}; seen {row.seen}",
             },
+            fix,
         )
     unknown_if(doubt and not lacking, doubt)
 

@@ -10,8 +10,8 @@ from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import found, need_stages, reached_commands
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import need_stages, reached_commands
+from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
@@ -42,14 +42,13 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             continue
         named.add(one.cuda)
         what = f"CUDA {one.cuda}" if one.cuda else "the distribution's own CUDA"
-        yield found(
+        yield warning(
             f"{one.install.name} installs {what} beside CUDA {cuda} of the base",
             one.install.span,
-            Severity.WARNING,
+            {what: one.install.span.place, f"CUDA {cuda}": f"{base.span.place}, {base.cuda.via}"},
             f"take a base of CUDA {one.cuda}, or the packages of CUDA {stack.minor(cuda)}"
             if one.cuda
             else "take the toolkit of the base (flavor devel), or NVIDIA's packages of the base's CUDA",
-            {what: one.install.span.place, f"CUDA {cuda}": f"{base.span.place}, {base.cuda.via}"},
         )
     if second:
         return
@@ -79,13 +78,12 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return
     if torch.cuda.is_unsupported or compiles(dockerfile, facts) or _used(dockerfile, facts):
         return
-    yield found(
+    yield note(
         f"the base {base.reference} brings CUDA's math libraries, {stack.shown(torch)} brings its own, and nothing "
         "here uses the base's",
         base.span,
-        Severity.NOTE,
-        _smaller(dockerfile, facts),
         {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", stack.shown(torch): torch.span.place},
+        _smaller(dockerfile, facts),
     )
 
 
@@ -177,13 +175,12 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         return
     now, before = facts.driver_min(Cuda(cuda)), facts.driver_min(Cuda(older))
     floors = f"{before.compat} to {now.compat}" if before.compat and now.compat else ""
-    yield found(
+    yield warning(
         f"torch is still the build {named} for CUDA {older}, and FROM has moved to CUDA {cuda}"
         + (f", which raises the minimum driver from {floors}" if floors else ""),
         base.span,
-        Severity.WARNING,
-        f"take a base of CUDA {stack.major(older)}, or the build of torch for CUDA {stack.major(cuda)}",
         {f"build {named}": install.span.place, f"minimum driver for CUDA {cuda}": now.compat_source},
+        f"take a base of CUDA {stack.major(older)}, or the build of torch for CUDA {stack.major(cuda)}",
     )
 
 
@@ -224,12 +221,11 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             continue
         if _numbers(version) < _numbers(cuda):
             old.add(version)
-            yield found(
+            yield warning(
                 f"{one_more.install.name} is of CUDA {version}, and the base {stage.base.reference} has CUDA {cuda}",
                 one_more.install.span,
-                Severity.WARNING,
-                f"take {re.sub(r'-[0-9]+-[0-9]+$', '-' + cuda.replace('.', '-'), one_more.install.name)}",
                 {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}"},
+                f"take {re.sub(r'-[0-9]+-[0-9]+$', '-' + cuda.replace('.', '-'), one_more.install.name)}",
             )
 
 
@@ -365,18 +361,17 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
     if not loaders or any(stack.major(version) == one.cuda for version in loaders.values()):
         return None
     base = dockerfile.base
-    return found(
+    return error(
         f"{one.install.name} is made for CUDA {one.cuda}, and here is {' and '.join(loaders)}",
         one.install.span,
-        Severity.ERROR,
-        f"remove it, for torch brings its own, or take the package for CUDA {stack.major(torch_cuda)}"
-        if wheel and torch_cuda
-        else f"take the cuDNN for CUDA {stack.major(next(iter(loaders.values())))}",
         {
             f"CUDA {one.cuda}": one.install.span.place,
             **({f"CUDA {base_cuda}": f"{base.span.place}, {base.cuda.via}"} if base_cuda else {}),
             **({f"torch's CUDA {torch_cuda}": torch.cuda.via} if torch is not None and torch_cuda else {}),
         },
+        f"remove it, for torch brings its own, or take the package for CUDA {stack.major(torch_cuda)}"
+        if wheel and torch_cuda
+        else f"take the cuDNN for CUDA {stack.major(next(iter(loaders.values())))}",
     )
 
 
@@ -420,25 +415,23 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
             needed, why = _needed(install, facts)
             if needed and needed not in here and needed != own:
                 release = f" {install.version}" if install.version else ""
-                yield found(
+                yield error(
                     f"{install.name}{release} loads cuDNN {needed}, and the base {base.reference} has cuDNN {mine}",
                     install.span,
-                    Severity.ERROR,
-                    f"take a base with cuDNN {needed}, or a release of {install.name} that is made for cuDNN {mine}",
                     {f"cuDNN {needed}": why, f"cuDNN {mine}": f"{base.span.place}, {base.cudnn.via}"},
+                    f"take a base with cuDNN {needed}, or a release of {install.name} that is made for cuDNN {mine}",
                 )
                 return
     if torch is None or row is None or not own or torch.method in ("base", "source", "conda") or own == mine:
         return
-    yield found(
+    yield note(
         f"{stack.shown(torch)} brings cuDNN {row.cudnn}, and the base {base.reference} has cuDNN {base_cudnn}",
         torch.span,
-        Severity.NOTE,
-        "take a base without cuDNN where nothing else uses it",
         {
             f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
             f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}",
         },
+        "take a base without cuDNN where nothing else uses it",
     )
 
 

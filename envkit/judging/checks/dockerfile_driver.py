@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import found, need_stages, need_torch
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._dockerfile import need_stages, need_torch
+from envkit.judging.checks._outcomes import error, found, note, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -104,12 +104,11 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     span = _set_at(dockerfile, _CAPABILITIES)
     known = span is not None and wanted is not None and wanted.strip() and "$" not in wanted
     if known and span and wanted and not {"compute", "all"} & {word.strip() for word in wanted.split(",")}:
-        yield found(
+        yield warning(
             f"{_CAPABILITIES} is {wanted}, without compute, so that libcuda is not mounted",
             span,
-            Severity.WARNING,
-            f"write {_CAPABILITIES}=compute,{wanted}",
             {wanted: span.place},
+            f"write {_CAPABILITIES}=compute,{wanted}",
         )
         return
     if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or stack.cuda_of_base(base):
@@ -123,12 +122,11 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         if isinstance(uses, Torch)
         else "torch from an index for CUDA"
     )
-    yield found(
+    yield note(
         f"{name} computes on GPUs, and neither the base {base.reference} nor the file sets {_VISIBLE}",
         where,
-        Severity.NOTE,
-        f"add `ENV {_VISIBLE}=all {_CAPABILITIES}=compute,utility`",
         {name: where.place, base.reference: base.cuda.via or base.span.place},
+        f"add `ENV {_VISIBLE}=all {_CAPABILITIES}=compute,utility`",
     )
 
 
@@ -207,7 +205,7 @@ def _of_cuda(cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: b
     if misfit is None:
         return
     if not served:
-        yield found(misfit.message, span, Severity.ERROR, misfit.fix, misfit.facts)
+        yield error(misfit.message, span, misfit.facts, misfit.fix)
         return
     gpus = [_gpu(name, facts) for name in dockerfile.gpus]
     if gpus and all(gpu.datacenter for gpu in gpus):
@@ -258,14 +256,13 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if driver.major in row.branches:
         yield from _branded(dockerfile, row, native, facts)
         return
-    yield found(
+    yield error(
         f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} supports only CUDA "
         f"{native}, so "
         "that the container does not start",
         base.span,
-        Severity.ERROR,
-        f"update the driver, or take a base of CUDA {native}",
         {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", f"driver {given}": f"CUDA {native}"},
+        f"update the driver, or take a base of CUDA {native}",
     )
 
 
@@ -290,13 +287,12 @@ def _branded(dockerfile: Dockerfile, row: ImageRow, native: Cuda, facts: Facts) 
         if gpu.datacenter is not False:
             continue
         base = dockerfile.base
-        yield found(
+        yield error(
             f"{base.reference} starts on driver {dockerfile.driver}, which speaks CUDA {native}, on data-center GPUs "
             f"alone, and {gpu.name} is none",
             base.span,
-            Severity.ERROR,
-            f"update the driver, or take a base of CUDA {native}",
             {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", gpu.name: gpu.source},
+            f"update the driver, or take a base of CUDA {native}",
         )
 
 
@@ -304,12 +300,11 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
     row = next((row for row in facts.ngcs if row.tag == base.tag and base.repository.endswith("pytorch")), None)
     if row is None or row.driver_min_branch is None or driver.major >= row.driver_min_branch:
         return
-    yield found(
+    yield warning(
         f"{base.reference} is made for drivers from branch {row.driver_min_branch} on, not for {driver}",
         base.span,
-        Severity.WARNING,
-        f"update the driver, or use an image that was released for driver {driver}",
         {f"branch {row.driver_min_branch}": f"{row.source}; seen {row.seen}"},
+        f"update the driver, or use an image that was released for driver {driver}",
     )
 
 
@@ -332,6 +327,6 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             doubts.append(str(unknown))
             continue
         if misfit is not None:
-            yield found(misfit.message, torch.span, Severity.ERROR, misfit.fix, misfit.facts)
+            yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
     if doubts:
         raise Unknown(doubts[0])

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 
 from envkit.dockerfile import conda, options, pip, system, uv
 from envkit.dockerfile.tree import mounts
-from envkit.judging.checks._dockerfile import found, need_stages, reached, reached_commands
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import need_stages, reached, reached_commands
+from envkit.judging.checks._outcomes import found, note, skip_if
 from envkit.model import Edit, Finding, Severity, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
@@ -38,12 +38,11 @@ def apt_lists_left(dockerfile: Dockerfile) -> Iterator[Finding]:
         asked += 1
         if any(_below(_LISTS, folder) for folder in _mounted(step)) or _lists_removed(step):
             continue
-        yield found(
+        yield note(
             f"the package lists that {first.program} downloads stay in the layer of this RUN",
             first.span,
-            Severity.NOTE,
-            f"end the RUN with `&& rm -rf {_LISTS}/*`",
             {f"{first.program} install": first.span.place},
+            f"end the RUN with `&& rm -rf {_LISTS}/*`",
         )
     skip_if(not asked, "nothing in the final image is installed with apt")
 
@@ -384,12 +383,11 @@ def _evaluates(command: Command, word: Word) -> bool:
 
 def _piped(message: str, command: Command, fetched: Command) -> Finding:
     url = next((word.text for word in fetched.words if re.match(r"https?://", word.text)), "")
-    return found(
+    return note(
         message,
         command.span,
-        Severity.NOTE,
-        "download it to a file, check it against a known sha256 (`ADD --checksum=sha256:...`), and run it then",
         {"downloaded": url.partition("?")[0] or fetched.span.place},
+        "download it to a file, check it against a known sha256 (`ADD --checksum=sha256:...`), and run it then",
     )
 
 

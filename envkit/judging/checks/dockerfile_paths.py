@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
 
@@ -77,12 +77,11 @@ def _has_stubs(dockerfile: Dockerfile) -> bool:
 
 
 def _stub(span: Span, folder: str, by: str) -> Finding:
-    return found(
+    return error(
         f"{by} names {folder}, whose libcuda is only a stub",
         span,
-        Severity.ERROR,
-        "remove the stubs folder from it; to link against them while building, set LIBRARY_PATH in that RUN alone",
         {folder: span.place},
+        "remove the stubs folder from it; to link against them while building, set LIBRARY_PATH in that RUN alone",
     )
 
 
@@ -203,12 +202,11 @@ def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
     """The folder of cuda-compat is not put where the loader looks at every start."""
     need_stages(dockerfile)
     for span, where in _registered(dockerfile):
-        yield found(
+        yield warning(
             f"{where} makes the loader take libcuda of cuda-compat in place of the machine's driver",
             span,
-            Severity.WARNING,
-            "leave it out: the container toolkit takes cuda-compat where the driver is older and the GPU allows it",
             {where: span.place},
+            "leave it out: the container toolkit takes cuda-compat where the driver is older and the GPU allows it",
         )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import found, need_stages, need_torch, reached_installs
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._dockerfile import need_stages, need_torch, reached_installs
+from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
@@ -27,7 +27,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if mate is not None:
         message = f"{mate.name}{mate.specifier} brings torch along, and no exact version of either is given"
         fix = f"pin both, `torch==X.Y.Z` and the {mate.name} of that release"
-        yield found(message, mate.span, Severity.WARNING, fix, {f"{mate.name}{mate.specifier}": mate.span.place})
+        yield warning(message, mate.span, {f"{mate.name}{mate.specifier}": mate.span.place}, fix)
         return
     torch = need_torch(dockerfile)
     install = torch.install
@@ -43,14 +43,13 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     base = _base_of(dockerfile, install)
     if install.manager != "conda" and "--upgrade" not in install.options and _may_hold_torch(base):
         raise Unknown(f"whether {base.reference} holds a torch already is not known")
-    yield found(
+    yield warning(
         f"torch{install.specifier} does not determine which torch is installed"
         if install.specifier
         else "no version of torch is given, so each build may get another one, for another CUDA",
         install.span,
-        Severity.WARNING,
-        _pin(install, facts),
         {f"torch{install.specifier}": install.span.place},
+        _pin(install, facts),
     )
 
 
@@ -196,7 +195,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
         if misfit:
             via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
             evidence = {**misfit.facts, f"Python {install.python}": via}
-            yield found(misfit.message, install.span, Severity.ERROR, misfit.fix, evidence)
+            yield error(misfit.message, install.span, evidence, misfit.fix)
     skip_if(not asked, "no release of torch gets installed as a wheel")
     unknown_if(open_, open_)
 
@@ -244,8 +243,8 @@ def _unfit(dockerfile: Dockerfile, misfit: fit.Incompatibility, mate: Install, t
     later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, torch.span)
     if later and mate.manager in ("pip", "uv") and "--no-deps" not in mate.options:
         message = f"{misfit.message}, so {mate.manager} replaces torch by another one"
-        return found(message, mate.span, Severity.WARNING, misfit.fix, evidence)
-    return found(misfit.message, mate.span, Severity.ERROR, misfit.fix, evidence)
+        return warning(message, mate.span, evidence, misfit.fix)
+    return error(misfit.message, mate.span, evidence, misfit.fix)
 
 
 def _step_of(dockerfile: Dockerfile, span: Span) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from envkit.dockerfile import conda, pip, system
 from envkit.facts import Facts
-from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, StartCommand, Step
 
@@ -80,12 +80,11 @@ def _past_the_environment(
     prefixes = {each.prefix for each in packages}
     beside = all(each.startswith("/") and each != _SYSTEM and f"{each}/bin" not in path for each in prefixes)
     if beside and all(each.manager in ("pip", "uv") for each in packages):
-        yield found(
+        yield error(
             f"{last.name} goes into {last.prefix}, which PATH does not name, and the image starts {name}",
             last.span,
-            Severity.ERROR,
-            f"set `ENV PATH={last.prefix}/bin:$PATH`, or start {last.prefix}/bin/python",
             evidence,
+            f"set `ENV PATH={last.prefix}/bin:$PATH`, or start {last.prefix}/bin/python",
         )
         return
     base = dockerfile.base
@@ -93,12 +92,11 @@ def _past_the_environment(
     versions = {each.python for each in packages}
     if prefixes != {_SYSTEM} or not own or "" in versions or own in versions or name != "python3":
         raise Unknown("which Python the packages go into, or which one is started, is not known")
-    yield found(
+    yield warning(
         f"{last.name} goes into Python {last.python}, and python3 is Python {own} on {base.os.value}",
         last.span,
-        Severity.WARNING,
-        f"start python{last.python}",
         {**evidence, f"python3 is {own}": f"the python3 package of {base.os.value}"},
+        f"start python{last.python}",
     )
 
 
@@ -147,12 +145,11 @@ def _named_elsewhere(dockerfile: Dockerfile, packages: list[Install]) -> Iterato
     if not plain or len(plain) != len(packages) or any(each.python == version for each in plain):
         return
     first = plain[-1] if dockerfile.torch is None else dockerfile.torch.install or plain[-1]
-    yield found(
+    yield warning(
         f"python means Python {version} here, and {first.name} goes into Python {first.python or plain[-1].python}",
         first.span,
-        Severity.WARNING,
-        f"install with `python{version} -m pip install ...`",
         {f"Python {version}": span.place, f"Python {first.python}": _by(first)},
+        f"install with `python{version} -m pip install ...`",
     )
 
 
@@ -168,13 +165,12 @@ def _void_activations(dockerfile: Dockerfile) -> Iterator[Finding]:
             continue
         missed = _outside(runs[number + 1 :], name)
         if missed is not None:
-            yield found(
+            yield warning(
                 f"{name} is active until this RUN ends, and {missed.name} at line {missed.span.line} goes into "
                 f"{missed.prefix}",
                 last.span,
-                Severity.WARNING,
-                f"install with `conda run -n {posixpath.basename(name)} pip install ...`, or activate in the same RUN",
                 {f"{missed.name} goes into {missed.prefix}": _by(missed)},
+                f"install with `conda run -n {posixpath.basename(name)} pip install ...`, or activate in the same RUN",
             )
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
-from envkit.judging.checks._dockerfile import found, reached
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._dockerfile import reached
+from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Setting
 

@@ -12,8 +12,8 @@ from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._dockerfile import found, need_stages, need_torch
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._dockerfile import need_stages, need_torch
+from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
@@ -186,17 +186,16 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
         earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
         beside = before.method == "base" and _apart(after)
-        yield found(
+        yield warning(
             f"{earlier} {old}, and this line puts {new} "
             + (f"beside it, into {after.prefix}" if beside else _IN_PLACE),
             after.span,
-            Severity.WARNING,
+            {old: before.span.place, new: why},
             "start from a base without torch, or install into the base's own Python"
             if beside
             else "start from a base without torch, or keep the base's torch by a constraint"
             if before.method == "base"
             else "install torch once, with the version and the index of the last line",
-            {old: before.span.place, new: why},
         )
 
 
@@ -293,16 +292,15 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
     newest = facts.newest_torch(None)
     if not newest or _release(version)[:2] >= _release(newest)[:2]:
         return None
-    return found(
+    return warning(
         f"{base.reference} already contains torch, and this line puts {_named(torch)} "
         + (f"beside it, into {torch.prefix}" if _apart(torch) else _IN_PLACE),
         torch.span,
-        Severity.WARNING,
-        "start from a base without torch, or from a tag of the base with the torch that is wanted",
         {
             base.reference: f"{base.span.place}, whose name suggests torch",
             f"torch {newest}": "the newest release in the facts",
         },
+        "start from a base without torch, or from a tag of the base with the torch that is wanted",
     )
 
 
@@ -333,15 +331,14 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         (row for row in builds if str(row.cuda) == stack.minor(base_cuda) and row.published is not False), None
     )
     index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
-    yield found(
+    yield warning(
         f"the base has CUDA {base_cuda}, and {stack.shown(torch)} {reason}, so that it uses no GPU",
         torch.span,
-        Severity.WARNING,
-        f"take torch from {index}"
-        if index
-        else f"take a build for CUDA {stack.minor(base_cuda)}, or a base without CUDA",
         {
             f"CUDA {base_cuda} in the base": f"{base.span.place}, {base.cuda.via}",
             "cpu": torch.cuda.via or torch.span.place,
         },
+        f"take torch from {index}"
+        if index
+        else f"take a build for CUDA {stack.minor(base_cuda)}, or a base without CUDA",
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._driver import driver_packages, need_own_driver, need_own_gpu, some
 from envkit.judging.checks._host import is_loaded, loaded_driver
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, Package, UnattendedUpgrades
@@ -43,9 +43,8 @@ def host_driver_packages_mixed_versions(host: Host) -> Iterator[Finding]:
         by_version.setdefault(upstream(package.version), []).append(package.name)
     if len(by_version) > 1:
         said = [f"{version} ({some(names, 2)})" for version, names in sorted(by_version.items())]
-        yield Finding(
+        yield warning(
             f"the driver's packages are of {len(by_version)} versions: {', '.join(said)}",
-            Severity.WARNING,
             "/var/lib/dpkg/status",
             dict.fromkeys(by_version, host.driver_packages.via),
             "purge the packages of the branch that is not wanted, install the other whole and reboot; "
@@ -76,9 +75,8 @@ def host_driver_unattended_upgrades_on(host: Host) -> Iterator[Finding]:
     upgrades = host.unattended.need("apt's unattended upgrades")
     open_to = [package.name for package in packages if upgrades.enabled and _upgradable(package, upgrades)]
     if open_to:
-        yield Finding(
+        yield warning(
             f"unattended upgrades may replace {some(open_to)} under a running job",
-            Severity.WARNING,
             "/etc/apt/apt.conf.d/50unattended-upgrades",
             {"unattended upgrades are on": host.unattended.via, f"{some(open_to)} not held": host.driver_packages.via},
             f'hold them with `apt-mark hold {" ".join(open_to)}`, or add "nvidia-" and "libnvidia-" to '
@@ -131,9 +129,8 @@ def host_driver_branch_end_of_life(host: Host, facts: Facts) -> Iterator[Finding
         raise Skip(f"the facts have no end of life for the driver branch {driver.major}")
     today = max(host.today.need("the day"), row.seen)
     if today > end:
-        yield Finding(
+        yield note(
             f"driver {driver} is of branch {driver.major}, whose support ended: {row.eol}",
-            Severity.NOTE,
             evidence={str(driver): via, f"end of life {row.eol}": row.source},
             fix="plan the move to a branch with long-term support, which still gets security fixes; "
             "check it with `envkit facts driver`",

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, TorchOldRow, TorchRow
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import error, found, skip_if
 from envkit.judging.checks._packages import need_release, need_torch, sure
 from envkit.judging.checks._torch_fit import build_of, cited, default_build
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -90,13 +89,12 @@ def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[F
         wanted = _pin_of(one.name, row)
         if not wanted or wanted == one.version:
             continue
-        yield found(
+        yield error(
             f"{one.name}=={one.version} is pinned, and torch {version} requires {one.name}=={wanted}, so that pip "
             "finds no solution",
             one.span,
-            Severity.ERROR,
-            f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
             {f"torch {version} requires {one.name}=={wanted}": cited(row)},
+            f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
@@ -21,15 +20,14 @@ def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
         return
     for one in packages.bare:
         what = f"{one.name}{one.specifier}" if one.name != "." else one.url
-        yield found(
+        yield error(
             f"{what} has no hash and {len(packages.hashed)} other line{'s' if len(packages.hashed) > 1 else ''} do, so "
             "that pip refuses the file"
             if not one.editable
             else f"{what} is editable and can have no hash, and other lines have one, so that pip refuses the file",
             one.span,
-            Severity.ERROR,
-            "compile the file again with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
             {"a line with a hash": packages.hashed[0].span.place},
+            "compile the file again with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
         )
 
 
@@ -48,13 +46,12 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
             first = next((one for one in pins if one is not later and _exclude(one, later)), None)
             if first is None or (later.version and listed.index(first) > listed.index(later)):
                 continue
-            yield found(
+            yield error(
                 f"{name}{later.specifier} excludes {name}{first.specifier} of line {first.span.line}, so that nothing "
                 "can be installed",
                 later.span,
-                Severity.ERROR,
-                "keep one of the lines",
                 {f"{name}{first.specifier}": first.span.place},
+                "keep one of the lines",
             )
 
 
@@ -103,25 +100,18 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
     if packages.disagreements is None:
         raise Skip("there is no envkit.toml beside the lock")
     for one in packages.disagreements:
-        yield found(
-            one.message,
-            one.span,
-            Severity.ERROR,
-            "lock again with `envkit lock`",
-            {packages.spec: "read beside the lock"},
-        )
+        yield error(one.message, one.span, {packages.spec: "read beside the lock"}, "lock again with `envkit lock`")
 
 
 def packages_lock_not_fully_pinned(packages: Packages) -> Iterator[Finding]:
     """The lock pins its base and its Debian packages.  Source: what the lock holds (envkit lock)."""
     skip_if(packages.kind != "lock", "the file is no envkit.lock")
     for one in packages.leaves_open:
-        yield found(
+        yield warning(
             one.message,
             one.span,
-            Severity.WARNING,
+            {"the lock": one.span.place},
             "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror are "
             "reachable; packages "
             "can be pinned only on a plain Debian base",
-            {"the lock": one.span.place},
         )

@@ -9,10 +9,9 @@ from envkit.dockerfile.requirements import LONGEST
 from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if, unknown_if
-from envkit.judging.checks._packages import need_release, need_torch, said, sure
-from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._packages import need_release, need_torch, sure
+from envkit.model import Finding, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
 
@@ -30,7 +29,7 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
     version = need_release(torch, "the installer takes one that has a wheel")
     misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
     if misfit:
-        yield said(misfit, torch.span, Severity.ERROR)
+        yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
 
 
 def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[Finding]:
@@ -50,7 +49,7 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
             continue
         misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
-            yield said(misfit, mate.span, Severity.ERROR)
+            yield error(misfit.message, mate.span, misfit.facts, misfit.fix)
     unknown_if(open_, open_)
 
 
@@ -67,7 +66,7 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         asked += 1
         misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
         if misfit:
-            yield said(misfit, where, Severity.ERROR)
+            yield error(misfit.message, where, misfit.facts, misfit.fix)
     skip_if(not asked, "the file pins no build of torch")
 
 
@@ -89,14 +88,13 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
     for one in torches:
         if _settled(one, packages):
             continue
-        yield found(
+        yield warning(
             f"torch{one.specifier} leaves open which torch gets installed"
             if one.specifier
             else "no version of torch is given, so each install may get another one, for another CUDA",
             one.span,
-            Severity.WARNING,
-            _pin(one),
             {f"torch{one.specifier}": one.span.place},
+            _pin(one),
         )
 
 
@@ -124,16 +122,15 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
         rival, newest = facts.newest_torch(None), facts.newest_torch(variant)
         wanted = f"torch {one.version}" if one.version else f"torch {rival}, the newest,"
         row = fit.default_build(one.version or rival, facts)
-        yield found(
+        yield warning(
             f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
             + (f", built for CUDA {row.cuda}" if row else ""),
             one.span,
-            Severity.WARNING,
+            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
             f"pin `torch=={newest}+{variant}`, the newest one of that index, or write --index-url in place of "
             "--extra-index-url"
             if newest
             else "write --index-url in place of --extra-index-url",
-            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
         )
     skip_if(not asked, "no extra index of torch builds is given")
 
@@ -150,15 +147,14 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
     for one in pinned:
         if one.index or one.extra_indexes or one.find_links:
             continue
-        yield found(
+        yield warning(
             f"{one.name}=={one.version}+{one.local} is on no index that the file names; the default one holds no local "
             "versions",
             one.span,
-            Severity.WARNING,
+            {f"+{one.local}": one.span.place},
             f"add the line `--extra-index-url https://download.pytorch.org/whl/{one.local.partition('.')[0]}`"
             if packages.kind == "requirements"
             else f"name the index https://download.pytorch.org/whl/{one.local.partition('.')[0]} for it",
-            {f"+{one.local}": one.span.place},
         )
 
 
@@ -171,7 +167,7 @@ def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[
     for gpu in packages.gpus:
         misfit = fit.gpu_misfit(version, cuda, gpu, facts)
         if misfit:
-            yield said(misfit, torch.span, Severity.ERROR)
+            yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
 
 
 def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Finding]:
@@ -182,7 +178,7 @@ def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Findin
     skip_if(cuda == "cpu", "the torch is a build for the CPU")
     misfit = fit.driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
     if misfit:
-        yield said(misfit, torch.span, Severity.ERROR)
+        yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
 
 
 def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
@@ -196,4 +192,4 @@ def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
         span = Span(packages.path, number, match.start(2) + 1, number, match.end(2) + 1)
         message = f"{match[2]} comes after {match[1]}, where pip ignores it"
         fix = "write it on its own line above; it applies to the whole file"
-        yield found(message, span, Severity.WARNING, fix, {match[2]: span.place})
+        yield warning(message, span, {match[2]: span.place}, fix)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._workload import (
     evident,
     gpu_count,
@@ -49,12 +48,8 @@ def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
         if one.gpus or runtime or mighty or handed:
             continue
         what, span = signs[0]
-        yield found(
-            f"`{one.name}` is made for GPUs ({what}) and asks for none",
-            span,
-            Severity.WARNING,
-            _FIXES[workload.kind],
-            {what: span.place},
+        yield warning(
+            f"`{one.name}` is made for GPUs ({what}) and asks for none", span, {what: span.place}, _FIXES[workload.kind]
         )
     skip_if(not asked, "no container is clearly made for NVIDIA GPUs")
 
@@ -78,26 +73,23 @@ def workload_gpu_request_invalid(workload: Workload) -> Iterator[Finding]:
 
 def _compose_request(container: Container, one: GpuRequest) -> Iterator[Finding]:
     if one.form == "devices" and not one.capabilities:
-        yield found(
+        yield error(
             f"the device request of `{container.name}` names no capabilities, which compose refuses",
             one.span,
-            Severity.ERROR,
-            "add `capabilities: [gpu]`",
+            fix="add `capabilities: [gpu]`",
         )
     if one.count is not None and one.ids is not None:
-        yield found(
+        yield error(
             f"the device request of `{container.name}` has both count {one.count.value} and device_ids "
             f"{', '.join(one.ids)}, which compose refuses",
             one.count.span,
-            Severity.ERROR,
-            "keep one of the two",
+            fix="keep one of the two",
         )
     elif one.count is not None and one.count.sure and _parts_of_one(one.count.value):
-        yield found(
+        yield error(
             f"`{container.name}` asks for {one.count.value} GPUs, which is no whole number and not `all`",
             one.count.span,
-            Severity.ERROR,
-            "write a whole number, or `all`",
+            fix="write a whole number, or `all`",
         )
 
 
@@ -117,31 +109,28 @@ def _kubernetes_request(container: Container, one: GpuRequest) -> Iterator[Findi
     if said is None:
         return
     if _parts_of_one(said.value):
-        yield found(
+        yield error(
             f"`{container.name}` asks for {said.value} of {one.resource}, which must be a whole number",
             one.span,
-            Severity.ERROR,
-            "ask for whole GPUs; parts of one come from MIG or from time slicing of the device plugin",
+            fix="ask for whole GPUs; parts of one come from MIG or from time slicing of the device plugin",
         )
         return
     if one.form != "request":
         return
     limit = container.resources.get(f"limits/{one.resource}")
     if limit is None:
-        yield found(
+        yield error(
             f"`{container.name}` requests {said.value} of {one.resource} and sets no limit, which Kubernetes refuses",
             one.span,
-            Severity.ERROR,
-            f"set `limits: {{{one.resource}: {said.value}}}`; the request follows it",
+            fix=f"set `limits: {{{one.resource}: {said.value}}}`; the request follows it",
         )
     elif limit.sure and limit.value != said.value:
-        yield found(
+        yield error(
             f"`{container.name}` requests {said.value} of {one.resource} and limits it to {limit.value}, which must be "
             "equal",
             one.span,
-            Severity.ERROR,
-            "drop the request; it follows the limit",
             {f"limit {limit.value}": limit.span.place},
+            "drop the request; it follows the limit",
         )
 
 
@@ -156,12 +145,11 @@ def workload_driver_capabilities_incomplete(workload: Workload) -> Iterator[Find
             asked += 1
             words = [word.strip() for word in said.value.split(",")]
             if words != [""] and not {"all", "compute"} & set(words):
-                yield found(
+                yield warning(
                     f"NVIDIA_DRIVER_CAPABILITIES={said.value} of `{one.name}` lacks compute, so that libcuda.so.1 is "
                     "not there",
                     said.span,
-                    Severity.WARNING,
-                    f"write `{said.value},compute`",
+                    fix=f"write `{said.value},compute`",
                 )
             continue
         for request in one.gpus:
@@ -170,12 +158,11 @@ def workload_driver_capabilities_incomplete(workload: Workload) -> Iterator[Find
             asked += 1
             named = [word for word in request.capabilities if word in _DRIVER_CAPABILITIES]
             if named and "compute" not in named:
-                yield found(
+                yield warning(
                     f"the device request of `{one.name}` names {', '.join(named)} and not compute, so that "
                     "libcuda.so.1 is not there",
                     request.span,
-                    Severity.WARNING,
-                    "write `capabilities: [gpu]`, or add compute",
+                    fix="write `capabilities: [gpu]`, or add compute",
                 )
     skip_if(not asked, "no container made for CUDA names driver capabilities")
 
@@ -187,12 +174,11 @@ def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]
         said = one.env.get("NVIDIA_VISIBLE_DEVICES")
         if said is None or not said.sure or said.value in ("", "none", "void"):
             continue
-        yield found(
+        yield warning(
             f"`{one.name}` sets NVIDIA_VISIBLE_DEVICES={said.value}, which overrides the GPUs that the device "
             "plugin assigns",
             said.span,
-            Severity.WARNING,
-            "drop it and ask for nvidia.com/gpu; to hide all GPUs from a container write `void`",
+            fix="drop it and ask for nvidia.com/gpu; to hide all GPUs from a container write `void`",
         )
 
 
@@ -211,12 +197,11 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
         if visible(one) or base is None or not base.sure or base.family not in ("os", "python"):
             continue  # other images may set it
         name = one.image.value if one.image is not None else base.reference
-        yield found(
+        yield warning(
             f"`{one.name}` has runtime nvidia, and neither the file nor {name} sets NVIDIA_VISIBLE_DEVICES, so that it "
             "gets no GPU",
             one.runtime.span,
-            Severity.WARNING,
-            "set NVIDIA_VISIBLE_DEVICES: all (and NVIDIA_DRIVER_CAPABILITIES: compute,utility)",
+            fix="set NVIDIA_VISIBLE_DEVICES: all (and NVIDIA_DRIVER_CAPABILITIES: compute,utility)",
         )
     skip_if(not asked, "no container is started by the nvidia runtime alone")
 
@@ -267,12 +252,11 @@ def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
                 continue
             asked += 1
             if wanted > count:
-                yield found(
+                yield error(
                     f"the command of `{one.name}` uses {wanted} GPUs and the container gets {count}",
                     said.span,
-                    Severity.ERROR,
-                    "give it as many GPUs, or start fewer processes",
                     {f"{count} GPU{'s' if count > 1 else ''}": requests(one)[0].span.place},
+                    "give it as many GPUs, or start fewer processes",
                 )
     skip_if(not asked, "no command names a number of processes beside a known number of GPUs")
 
@@ -286,10 +270,9 @@ def workload_replicas_share_gpus(workload: Workload) -> Iterator[Finding]:
             continue
         asked += 1
         if one.replicas is not None and one.replicas > 1:
-            yield found(
+            yield warning(
                 f"all {one.replicas} replicas of `{one.name}` get the same GPUs {', '.join(fixed.ids)}",
                 fixed.span,
-                Severity.WARNING,
-                "make a service for each GPU, or one replica",
+                fix="make a service for each GPU, or one replica",
             )
     skip_if(not asked, "no service names its GPUs")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.judging.checks._workload import GIB, MIB, amount, evident, gpu_count, need_containers, requests, size
 from envkit.model import Finding, Severity, Span
 from envkit.subjects.workload import Container, Workload
@@ -107,13 +106,12 @@ def workload_memlock_too_low_for_rdma(workload: Workload) -> Iterator[Finding]:
         limit = one.ulimits.get("memlock")
         if limit is not None and (not limit.sure or limit.value in ("-1", "unlimited") or _int(limit.value) >= GIB):
             continue
-        yield found(
+        yield warning(
             f"`{one.name}` has RDMA devices and may lock "
             + (f"{limit.value} bytes" if limit is not None else "only what the engine's default lets it")
             + " of memory",
             limit.span if limit is not None else span,
-            Severity.WARNING,
-            "set `ulimits: {memlock: -1}`"
+            fix="set `ulimits: {memlock: -1}`"
             if workload.kind != "kubernetes"
             else "add `securityContext: {capabilities: {add: [IPC_LOCK]}}`",
         )
@@ -151,17 +149,15 @@ def workload_driver_mounted_by_hand(workload: Workload) -> Iterator[Finding]:
             if mount.kind != "bind":
                 continue
             if _DRIVER_FILE.search(mount.source):
-                yield found(
+                yield warning(
                     f"`{one.name}` mounts {mount.source} of the host's driver manually, which the next driver "
                     "update breaks",
                     mount.span,
-                    Severity.WARNING,
-                    "drop the mount and ask for a GPU; the container toolkit mounts what the driver needs",
+                    fix="drop the mount and ask for a GPU; the container toolkit mounts what the driver needs",
                 )
             elif _TOOLKIT.match(mount.source):
-                yield found(
+                yield warning(
                     f"`{one.name}` mounts {mount.source} of the host, so that its CUDA is whatever the machine has",
                     mount.span,
-                    Severity.WARNING,
-                    "take an image that has the toolkit",
+                    fix="take an image that has the toolkit",
                 )

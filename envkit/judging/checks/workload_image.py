@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.judging.checks._dockerfile import found
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
 from envkit.judging.checks._workload import evident, need_containers
 from envkit.model import Finding, Observed, Severity, Span
@@ -27,13 +26,12 @@ def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
         asked += 1
         if one.base.digest or (one.base.tag and not _LATEST.search(one.base.tag)):
             continue
-        yield found(
+        yield warning(
             f"`{one.name}` starts {one.image.value}"
             + (" without a tag" if not one.base.tag else "")
             + ", so that its CUDA changes whenever the image does",
             one.image.span,
-            Severity.WARNING,
-            "name a version or a digest",
+            fix="name a version or a digest",
         )
     skip_if(not asked, "no container for GPUs names its image")
 
@@ -50,20 +48,18 @@ def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
         asked += 1
         if base.exists.value is False:
             near = f"; nearest: {', '.join(base.near_tags)}" if base.near_tags else ""
-            yield found(
+            yield error(
                 f"`{one.name}` starts {one.image.value}, a tag that was never published",
                 one.image.span,
-                Severity.ERROR,
-                "take a tag of the publisher's list",
                 {base.tag: base.exists.via + near},
+                "take a tag of the publisher's list",
             )
         elif base.retired.value is True:
-            yield found(
+            yield warning(
                 f"`{one.name}` starts {one.image.value}, a tag that its publisher has retired and may remove",
                 one.image.span,
-                Severity.WARNING,
-                "take a newer tag, or a copy in your own registry",
                 {base.tag: base.retired.via},
+                "take a newer tag, or a copy in your own registry",
             )
     skip_if(not asked, "no image has a published list of tags")
 
@@ -127,5 +123,5 @@ def workload_gpu_arch_not_covered(workload: Workload, facts: Facts) -> Iterator[
         for gpu in workload.gpus:
             misfit = gpu_misfit(version.value, cuda.value, gpu, facts)
             if misfit:
-                yield found(f"{what}: {misfit.message}", span, Severity.ERROR, misfit.fix, misfit.facts)
+                yield error(f"{what}: {misfit.message}", span, misfit.facts, misfit.fix)
     skip_if(not asked, "no container has a torch that is known")
