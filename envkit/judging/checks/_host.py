@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._outcomes import or_unknown, skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Docker, Gpu, Nvml
@@ -128,9 +128,7 @@ def gib(size: int) -> str:
 
 def switch(host: Host, name: str) -> tuple[str, str]:
     """A switch of the kernel and how it was read; raises Skip on a kernel without it."""
-    seen = host.settings.need("the kernel's switches").get(name)
-    if seen is None:
-        raise Unknown(f"{name} was not observed")
+    seen = or_unknown(host.settings.need("the kernel's switches").get(name), f"{name} was not observed")
     skip_if(seen.is_unsupported, f"this kernel has no {name}")
     return seen.need(name), seen.via
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
+
+T = TypeVar("T")
 
 _NONE: Mapping[str, str] = {}
 
@@ -47,3 +50,17 @@ def unknown_if(condition: object, reason: str) -> None:
     """Raises Unknown where the condition holds: a value is lacking then."""
     if condition:
         raise Unknown(reason)
+
+
+def or_skip(value: T | None, reason: str) -> T:
+    """The value; raises Skip where there is none."""
+    if value is None:
+        raise Skip(reason)
+    return value
+
+
+def or_unknown(value: T | None, reason: str) -> T:
+    """The value; raises Unknown where there is none."""
+    if value is None:
+        raise Unknown(reason)
+    return value

@@ -10,7 +10,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, need_torch
-from envkit.judging.checks._outcomes import error, found, note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -245,9 +245,7 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return
     if base.family == "pytorch" and base.flavor.value != "devel":
         return  # not built on NVIDIA's image, so it requires nothing
-    native = facts.native_cuda(driver)
-    if native is None:
-        raise Unknown(f"the facts do not say which CUDA driver {given} supports")
+    native = or_unknown(facts.native_cuda(driver), f"the facts do not say which CUDA driver {given} supports")
     row = _requiring(base, cuda, facts)
     if native >= (row.require_cuda if row is not None and row.require_cuda is not None else Cuda(cuda).upto(2)):
         return

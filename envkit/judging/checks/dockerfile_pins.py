@@ -9,7 +9,7 @@ from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import need_stages, need_torch, reached_installs
-from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
@@ -30,9 +30,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield warning(message, mate.span, {f"{mate.name}{mate.specifier}": mate.span.place}, fix)
         return
     torch = need_torch(dockerfile)
-    install = torch.install
-    if install is None:
-        raise Skip("the base brings torch")
+    install = or_skip(torch.install, "the base brings torch")
     skip_if(torch.method == "source", "torch is built from source")
     if not torch.version.missing or fit.settled(install):
         return

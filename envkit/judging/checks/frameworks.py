@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import evidence_of, path_and_version, torch_ended
-from envkit.model import Finding, Severity, Unknown
+from envkit.model import Finding, Severity
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Framework, ImportState, Library, TorchBuild
@@ -103,9 +103,7 @@ def image_framework_built_for_other_torch(image: Image) -> Iterator[Finding]:
     """What is built against torch is built for the release that is here and for its CUDA major."""
     frameworks = _frameworks(image)
     build = _torch(image)
-    has = _release(build.version)
-    if has is None:
-        raise Unknown(f"torch says it is `{build.version}`, which is no version")
+    has = or_unknown(_release(build.version), f"torch says it is `{build.version}`, which is no version")
     judged = False
     for one in frameworks:
         if one.name not in _ON_TORCH:
@@ -133,10 +131,7 @@ def image_framework_built_for_other_torch(image: Image) -> Iterator[Finding]:
 
 
 def _major(cuda: str) -> int:
-    found = re.match(r"\d+", cuda)
-    if found is None:
-        raise Unknown(f"`{cuda}` is no CUDA version")
-    return int(found.group())
+    return int(or_unknown(re.match(r"\d+", cuda), f"`{cuda}` is no CUDA version")[0])
 
 
 def image_framework_without_gpu(image: Image) -> Iterator[Finding]:

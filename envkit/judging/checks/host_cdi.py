@@ -16,7 +16,7 @@ from envkit.judging.checks._host import (
     nvml_answers,
     withheld_nodes,
 )
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, or_skip, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Gpu
@@ -80,12 +80,11 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     need_gpu(host)
     docker = docker_itself(host)
     specs = _gpu_specs(host)
-    if docker.cdi_devices.value is None:
-        raise Skip(f"Docker {docker.version} does not list its CDI devices")
+    offered = or_skip(docker.cdi_devices.value, f"Docker {docker.version} does not list its CDI devices")
     read = {canonical(path) for path in docker.cdi_dirs.need("whether the engine reads CDI specifications")}
     skip_if(not read, "CDI is off in Docker")
     defined = sorted({name for spec in specs if directory_of(spec) in read for name in nvidia_devices(spec)})
-    absent = [device for device in defined if device not in docker.cdi_devices.value]
+    absent = [device for device in defined if device not in offered]
     complaints = [warning for warning in docker.warnings if warning.startswith("CDI")]
     fix = f"write the specification again with `nvidia-ctk cdi generate`, and delete others; {AGAIN}"
     evidence = dict.fromkeys(complaints[:5], "/info Warnings")

@@ -19,7 +19,7 @@ from envkit.judging.checks._host import (
     wsl,
 )
 from envkit.judging.checks._log import log_lines
-from envkit.judging.checks._outcomes import error, skip_if, warning
+from envkit.judging.checks._outcomes import error, or_skip, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DeviceNode, DriverLibrary, Nvml
@@ -260,9 +260,7 @@ def _closed_node(node: DeviceNode, severity: Severity, via: str) -> Finding:
 def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     """The driver is new enough for the CUDA that shall run here."""
     need_driver(host)
-    if host.wanted_cuda.value is None:
-        raise Skip("no CUDA version was declared for this machine")
-    wanted = Cuda(host.wanted_cuda.value)
+    wanted = Cuda(or_skip(host.wanted_cuda.value, "no CUDA version was declared for this machine"))
     driver, via = loaded_driver(host)
     floor = facts.driver_min(wanted)
     evidence = {str(driver): via, f"CUDA {wanted}": host.wanted_cuda.via}

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if
-from envkit.model import Finding, Skip, Unknown
+from envkit.judging.checks._outcomes import error, or_skip, skip_if, unknown_if
+from envkit.model import Finding, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 from envkit.subjects.host.expected import Expected
@@ -22,9 +22,7 @@ _FIX = "make the machine match the contract, or change the contract"
 
 def _contract(host: Host) -> Expected:
     """The contract; skips without one."""
-    if host.expected.value is None:
-        raise Skip("no contract was given with --expect")
-    return host.expected.value
+    return or_skip(host.expected.value, "no contract was given with --expect")
 
 
 def _gpus(host: Host) -> tuple[Gpu, ...]:
@@ -85,9 +83,7 @@ def _none_there(host: Host) -> Iterator[Finding]:
 
 def host_contract_gpu_memory_mismatch(host: Host) -> Iterator[Finding]:
     """Each GPU has the memory that the contract says."""
-    least = _contract(host).gpus.memory_gib
-    if least is None:
-        raise Skip("the contract says nothing of GPU memory")
+    least = or_skip(_contract(host).gpus.memory_gib, "the contract says nothing of GPU memory")
     gpus = _gpus(host)
     if not gpus:
         yield error(f"the contract expects {least:g} GiB on each GPU, and NVML shows none", "NVML", fix=_FIX)
@@ -164,9 +160,7 @@ def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
 
 def host_contract_nvlink_mismatch(host: Host) -> Iterator[Finding]:
     """As many NVLinks of each GPU are up as the contract says."""
-    wanted = _contract(host).nvlink.links
-    if wanted is None:
-        raise Skip("the contract says nothing of NVLink")
+    wanted = or_skip(_contract(host).nvlink.links, "the contract says nothing of NVLink")
     gpus = _gpus(host)
     if not gpus:
         yield error(f"the contract expects {wanted} NVLinks up on each GPU, and NVML shows none", "NVML", fix=_FIX)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import bridges, need_nvswitches, own_cards
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, nvml_answers
-from envkit.judging.checks._outcomes import error, note, skip_if, warning
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import error, note, or_unknown, skip_if, warning
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Service
 from envkit.versions import Driver
@@ -130,9 +130,7 @@ def _versions(host: Host, names: re.Pattern[str], what: str) -> Iterator[Finding
     skip_if(not found, f"no package of {what} is installed")
     driver, via = loaded_driver(host)
     for name, version in found.items():
-        own = _VERSION.search(version)
-        if own is None:
-            raise Unknown(f"the version of {name} names no driver: {version}")
+        own = or_unknown(_VERSION.search(version), f"the version of {name} names no driver: {version}")
         if Driver(own[0]) != driver:
             yield error(
                 f"{name} is {own[0]} and the loaded driver is {driver}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._host import gib, is_workstation, need_gpu, nvml_answers, setting, switch
 from envkit.judging.checks._log import count, log_lines, since_boot
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import note, or_unknown, skip_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
@@ -174,9 +174,8 @@ def host_memory_overcommit_off(host: Host) -> Iterator[Finding]:
 
 def host_address_space_limited(host: Host) -> Iterator[Finding]:
     """No limit on address space keeps CUDA from reserving a range as large as all memories together."""
-    limit = host.limits.need("this process's limits").get("as")
-    if limit is None:
-        raise Unknown("the limit on address space was not observed")
+    limits = host.limits.need("this process's limits")
+    limit = or_unknown(limits.get("as"), "the limit on address space was not observed")
     if limit.soft >= 0:
         yield warning(
             f"this process may have {gib(limit.soft)} of address space",
@@ -188,10 +187,9 @@ def host_address_space_limited(host: Host) -> Iterator[Finding]:
 
 def host_process_limit_too_low(host: Host) -> Iterator[Finding]:
     """This process's limits and control groups allow the threads of a job."""
-    limit = host.limits.need("this process's limits").get("nproc")
+    limits = host.limits.need("this process's limits")
     group = host.control_group.need("this process's control group")
-    if limit is None:
-        raise Unknown("the limit on processes was not observed")
+    limit = or_unknown(limits.get("nproc"), "the limit on processes was not observed")
     if 0 <= limit.soft < _PROCESSES_WANTED:
         yield warning(
             f"this user may have {limit.soft} processes and threads, {_PROCESSES_WANTED} are wanted",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import data_devices, nccl_settings, of_data_devices, own_cards, rdma_devices
 from envkit.judging.checks._host import AGAIN, need_driver, nvml_answers
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
-from envkit.model import Finding, Skip, Unknown
+from envkit.judging.checks._outcomes import or_unknown, skip_if, unknown_if, warning
+from envkit.model import Finding, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import RdmaDevice
 
@@ -75,9 +75,7 @@ def host_gpudirect_rdma_unavailable(host: Host) -> Iterator[Finding]:
     names = [gpu.name.need(f"the name of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
     skip_if(names and all(_CONSUMER.search(name) for name in names), "these GPUs have no GPUDirect RDMA")
     kernel = host.kernel.need("the kernel")
-    numbers = re.match(r"([0-9]+)\.([0-9]+)", kernel)
-    if numbers is None:
-        raise Unknown(f"the kernel calls itself {kernel}")
+    numbers = or_unknown(re.match(r"([0-9]+)\.([0-9]+)", kernel), f"the kernel calls itself {kernel}")
     flavor = host.module.need("the driver's module").flavor
     recent = (int(numbers[1]), int(numbers[2])) >= _DMABUF_KERNEL
     if recent and flavor == "open":

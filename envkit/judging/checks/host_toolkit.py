@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._containers import docker_itself, gpus_by_cdi, is_rootless, packages
 from envkit.judging.checks._host import need_docker_installed, need_gpu, nvidia_devices
-from envkit.judging.checks._outcomes import error, note, skip_if, warning
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import error, note, or_unknown, skip_if, warning
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Toolkit, ToolkitConfig
 from envkit.versions import ContainerToolkit
@@ -95,10 +95,8 @@ def host_toolkit_packages_mixed_versions(host: Host) -> Iterator[Finding]:
 def host_toolkit_vulnerable(host: Host, facts: Facts) -> Iterator[Finding]:
     """The toolkit's version has no vulnerability that NVIDIA published."""
     said = _toolkit(host).version.need("the toolkit's version")
-    found = re.match(r"[0-9]+(\.[0-9]+)+", said)
-    if not found:
-        raise Unknown(f"the toolkit's version was not observed: `{said}` is none")
-    version = ContainerToolkit(found[0])
+    seen = or_unknown(re.match(r"[0-9]+(\.[0-9]+)+", said), f"the toolkit's version was not observed: `{said}` is none")
+    version = ContainerToolkit(seen[0])
     early = "-rc" in said  # a release candidate comes before its release
     open_rows = [row for row in facts.toolkit_faults if version < row.fixed or (early and version == row.fixed)]
     if open_rows:

@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
 from envkit.judging.checks._given import FIX, must_see
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -149,19 +149,15 @@ def _from_pin(image: Image, prefix: str, family: str) -> tuple[str, str, str, st
 
     Raises Unknown if METADATA pins nothing or nothing of the family is there.
     """
-    pin = pin_of(image, prefix)
-    if pin is None:
-        raise Unknown(f"torch's build was not observed ({image.torch.missing}) and its METADATA pins no {prefix}")
-    name, wanted = pin
+    lacking = f"torch's build was not observed ({image.torch.missing}) and its METADATA pins no {prefix}"
+    name, wanted = or_unknown(pin_of(image, prefix), lacking)
     mapped = image.mapped(family)
     if mapped:
         library = mapped[0]
         has, path, evidence = version_of(library), library.path, evidence_of([library])
         what = f"{family} {has} is mapped from {path}"
     else:
-        wheel = wheel_of(image, name)
-        if wheel is None:
-            raise Unknown(f"no {family} library is mapped and {name} is not installed")
+        wheel = or_unknown(wheel_of(image, name), f"no {family} library is mapped and {name} is not installed")
         files = files_of(image, name)
         has, path = wheel.version, files[0].path if files else name
         evidence = {**evidence_of(files[:1]), f"{name}=={has}": "importlib.metadata"}
@@ -387,10 +383,7 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
 
 def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     """The lock of the image pins its base and its Debian packages, so that another build gets the same."""
-    promise = promise_of(image)
-    if promise.unpinned is None:
-        raise Skip("what the lock does not pin was not recorded")
-    for clause in promise.unpinned:
+    for clause in or_skip(promise_of(image).unpinned, "what the lock does not pin was not recorded"):
         yield warning(
             clause,
             "the lock",

@@ -23,7 +23,7 @@ from envkit.judging.checks._launch import (
     variables,
     wanted,
 )
-from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, or_skip, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.judging.nvidia_require import (
     InvalidExpression,
@@ -369,9 +369,7 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
 def launch_torch_without_cuda(launch: Launch) -> Iterator[Finding]:
     """The image's torch is built with CUDA, where the job gets GPUs."""
     names = wanted(launch)
-    torch = torch_of(launch)
-    if torch is None:
-        raise Skip("there is no torch in the image")
+    torch = or_skip(torch_of(launch), "there is no torch in the image")
     if not torch.cuda:
         yield error(
             f"the job gets GPU {', '.join(names)} and torch {torch.version} is built without CUDA: it runs on the CPU",

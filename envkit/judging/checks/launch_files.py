@@ -17,9 +17,9 @@ from envkit.judging.checks._launch import (
     variables,
     who,
 )
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.launch import Inside, Launch, Mount
+from envkit.subjects.launch import Launch, Mount
 
 # What a mount must not hide: the C library, the programs and the linker's configuration
 _SYSTEM = ("/", "/usr", "/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/bin", "/bin", "/etc", "/proc", "/sys", "/dev")
@@ -71,10 +71,7 @@ def _checkpoint(launch: Launch) -> str:
 def _holding(launch: Launch) -> Mount:
     """The mount that holds the checkpoints; raises Skip if there is none."""
     path = _checkpoint(launch)
-    mount = mount_of(launch, path)
-    if mount is None:
-        raise Skip(f"{path} lies in no mount")
-    return mount
+    return or_skip(mount_of(launch, path), f"{path} lies in no mount")
 
 
 def launch_checkpoints_lost_with_container(launch: Launch) -> Iterator[Finding]:
@@ -161,9 +158,7 @@ def _writable(launch: Launch, path: str, one: JobUser) -> str:
     if launch.job.read_only.value:
         return "lies in a read-only root"
     paths = launch.paths.need("what lies at the paths that the job names")
-    there: Inside | None = paths.get(path)
-    if there is None:
-        raise Unknown(f"what the image has at {path} was not seen")
+    there = or_unknown(paths.get(path), f"what the image has at {path} was not seen")
     if there.kind == "absent":
         return "" if one.uid == 0 else "does not exist"
     if not may_write(one, there.uid, there.gid, there.mode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
-from envkit.judging.checks._outcomes import error, found, skip_if, warning
+from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, warning
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
@@ -97,9 +97,7 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
 def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
     """The lock answers the spec beside it.  Source: the spec that the lock was made for (envkit lock)."""
     skip_if(packages.kind != "lock", "the file is no envkit.lock")
-    if packages.disagreements is None:
-        raise Skip("there is no envkit.toml beside the lock")
-    for one in packages.disagreements:
+    for one in or_skip(packages.disagreements, "there is no envkit.toml beside the lock"):
         yield error(one.message, one.span, {packages.spec: "read beside the lock"}, "lock again with `envkit lock`")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._model import place
-from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
+from envkit.judging.checks._outcomes import error, note, or_unknown, skip_if, unknown_if
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.placement import End
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
@@ -278,9 +278,7 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
     step = _whole(model, "wanted")
     skip_if(step.backward != "ran", "nothing of the model is trained, so that there is no backward pass")
     whole, gradients = _figures(step)
-    total = next((each for each in whole if each.what == _GRADIENTS), None)
-    if total is None:
-        raise Unknown("no gradient was seen")
+    total = or_unknown(next((each for each in whole if each.what == _GRADIENTS), None), "no gradient was seen")
     hit = [each for each in gradients if each.lost > each.significant * math.sqrt(limits.eps) and _fell(each)]
     if not hit:
         return
