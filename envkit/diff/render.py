@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envkit import __version__
 from envkit.diff.compare import Change, Weight
+from envkit.report.json import strict
 from envkit.report.text import visible
 
 SCHEMA = "envkit.diff/1"
@@ -62,19 +63,14 @@ def to_json(changes: Sequence[Change], kind: str, old: str, new: str) -> str:
 
     ``kind`` is what was compared ("lock", "spec", "image"), ``old`` and ``new`` name the two.
     """
-
-    def plain(text: str) -> str:
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate is no JSON to strict readers
-
     document = {
         "schema": SCHEMA,
         "tool": {"name": "envkit", "version": __version__},
-        "subject": {"kind": kind, "old": plain(old), "new": plain(new)},
+        "subject": {"kind": kind, "old": old, "new": new},
         "same": not changes,
         "changes": [
-            {"kind": change.kind, "weight": change.weight.name.lower()}
-            | {name: plain(getattr(change, name)) for name in ("text", "old", "new")}
-            for change in changes
+            {"kind": one.kind, "weight": one.weight.name.lower(), "text": one.text, "old": one.old, "new": one.new}
+            for one in changes
         ],
     }
-    return json.dumps(document, indent=2) + "\n"
+    return json.dumps(strict(document), indent=2) + "\n"

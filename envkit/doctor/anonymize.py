@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,7 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def machine(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The machine, as plain data, under placeholders; names of users in paths go too."""
     known = _Known(plain)
-    made = _walk(dict(plain), "", known)
-    assert isinstance(made, dict)
-    kept = _kept_words(made, known)
-    assert isinstance(kept, dict)
-    return {**kept, "name": "machine"}
+    return {**_kept_words(_walk(plain, "", known), known), "name": "machine"}
 
 
 # What envkit knows of machines: the words in these files are anybody's.
@@ -231,26 +227,23 @@ def words(plain: Any, hosts: Iterable[str]) -> Any:
     def change(text: str) -> str:
         text = named.sub(lambda found: known.stand_in(found[1], "host-{}"), text)
         for pattern, form in _WORDS:
-            text = pattern.sub(partial(_stands_for, known, form), text)
+            text = pattern.sub(known.hiding(form), text)
         text = _SERIAL_SAID.sub(lambda found: found[1] + known.stand_in(found[2], "serial-{}"), text)
         return _text(text, "", known)
 
-    return _changed(plain, change)
-
-
-def _stands_for(known: _Known, form: str, found: re.Match[str]) -> str:
-    return known.stand_in(found[0], form)
+    return changed(plain, change, _KEPT)
 
 
 def _nameable(names: set[str]) -> set[str]:
     return {name for name in names if len(name) >= _LEAST_NAME and name not in _EVERYBODY and not _local(name)}
 
 
-def _changed(value: Any, change: Callable[[str], str], key: str = "") -> Any:
+def changed(value: Any, change: Callable[[str], str], kept: tuple[str, ...], key: str = "") -> Any:
+    """Plain data with ``change`` made of each text but of those under the keys ``kept``."""
     if isinstance(value, str):
-        return value if key in _KEPT else change(value)
+        return value if key in kept else change(value)
     if isinstance(value, Mapping):
-        return {inner: _changed(item, change, str(inner)) for inner, item in value.items()}
+        return {inner: changed(item, change, kept, str(inner)) for inner, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_changed(item, change, key) for item in value]
+        return [changed(item, change, kept, key) for item in value]
     return value

@@ -17,8 +17,10 @@ import msgspec
 
 from envkit import __version__
 from envkit.credentials import redacted_text
+from envkit.doctor import anonymize
 from envkit.logs.records import Explanation, Line, Mark, RankState, Role
-from envkit.report.text import visible
+from envkit.report.json import strict
+from envkit.report.text import visible, wrapped
 
 SCHEMA = "envkit.explain/1"
 TIMELINE = 12  # lines of it that a terminal shows unless more are asked for
@@ -36,18 +38,8 @@ _OWN = ("category", "cause", "role", "source", "clock", "strength")
 
 def safe(found: Explanation) -> Explanation:
     """The explanation without the passwords, tokens and keys that its texts show."""
-    cleaned = lru_cache(maxsize=None)(redacted_text)
-
-    def walk(value: Any, key: str = "") -> Any:
-        if isinstance(value, str):
-            return value if key in _OWN else cleaned(value)
-        if isinstance(value, dict):
-            return {inner: walk(item, inner) for inner, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [walk(item, key) for item in value]
-        return value
-
-    return msgspec.convert(walk(msgspec.to_builtins(found)), Explanation)
+    plain = anonymize.changed(msgspec.to_builtins(found), lru_cache(maxsize=None)(redacted_text), _OWN)
+    return msgspec.convert(plain, Explanation)
 
 
 def is_known(found: Explanation) -> bool:
@@ -109,7 +101,7 @@ def document(found: Explanation, most: int | None = None) -> str:
         ],
         "versions": dict(found.versions),
     }
-    return json.dumps(_whole(plain), indent=2, allow_nan=False) + "\n"
+    return json.dumps(strict(plain), indent=2, allow_nan=False) + "\n"
 
 
 def _mark(mark: Mark) -> dict[str, Any]:
@@ -121,15 +113,6 @@ def _moment(mark: Mark) -> dict[str, Any]:
     line = mark.line
     more = {"what": mark.what, "source": line.source, "rank": line.rank, "host": line.host, "times": line.times}
     return {**_mark(mark), **more, "time_s": line.time_s, "clock": line.clock}
-
-
-def _whole(value: Any) -> Any:
-    """Without lone surrogates, which strict readers refuse (a file name that is no UTF-8)."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 # The terminal.
@@ -160,25 +143,14 @@ def _one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(
-        _one_line(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
-
-
 def _verdict(found: Explanation, color: bool, width: int) -> Iterator[str]:
     known = is_known(found)
     word = "FOUND" if known else "UNDECIDED"
     sure = f"{sureness(found.confidence)}, {found.confidence:.2f}"
-    lines = _wrapped(f"{word}: {found.title}; cause: {found.cause} ({sure})", width, rest="  ")
+    lines = wrapped(_one_line(f"{word}: {found.title}; cause: {found.cause} ({sure})"), width, rest="  ")
     yield _painted(word, "1;31" if known else "1;33", color) + lines[0].removeprefix(word)
     yield from lines[1:]
-    yield from _wrapped(found.because, width, "  ", "  ")
+    yield from wrapped(_one_line(found.because), width, "  ", "  ")
 
 
 def _evidence(found: Explanation, color: bool, width: int) -> Iterator[str]:
@@ -228,7 +200,7 @@ def _ranks(ranks: Sequence[RankState], color: bool, width: int) -> Iterator[str]
         text = "  " + "  ".join(f"{cells[at]:<{widths[at]}}" for at in columns).rstrip()
         yield _painted(text, "1;31", color) if row and row.silent else text
         if row and row.where:
-            yield from _wrapped(row.where, width, "    in ", "       ")
+            yield from wrapped(_one_line(row.where), width, "    in ", "       ")
     if left_out:
         yield f"  and {left_out} more"
 
@@ -289,7 +261,7 @@ def _answers(found: Explanation, width: int) -> Iterator[str]:
     for label, texts in told:
         for at, text in enumerate(each for each in texts if each):
             head = f"{label}:" if at == 0 else ""
-            yield from _wrapped(text, width, f"{head:<{_LABEL}}", " " * _LABEL)
+            yield from wrapped(_one_line(text), width, f"{head:<{_LABEL}}", " " * _LABEL)
 
 
 def _timeline(found: Explanation, left_out: int, color: bool, width: int) -> Iterator[str]:

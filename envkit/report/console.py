@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from enum import Enum, auto
 
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
 from envkit.report.covered import behind, left
-from envkit.report.text import visible
+from envkit.report.text import visible, wrapped
 
 _VERDICTS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _SEVERITIES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -96,21 +95,6 @@ def _styled(lines: list[_Line]) -> str:
     return stream.getvalue()
 
 
-def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """``text`` in lines of ``width``, its own line breaks kept; ``first`` and ``rest`` go before them."""
-    lines: list[str] = []
-    for part in visible(text).splitlines() or [""]:
-        lines += textwrap.wrap(
-            part,
-            width,
-            initial_indent=rest if lines else first,
-            subsequent_indent=rest,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [(rest if lines else first).rstrip()]
-    return lines
-
-
 def _marked(lines: list[str], marked: int, style: str) -> list[_Line]:
     return [_Line(lines[0], marked, style), *map(_Line, lines[1:])]
 
@@ -131,7 +115,7 @@ def _verdict(report: Report, fail_on: Severity, width: int) -> list[_Line]:
     word = verdict.value.upper()
     name = f"{report.subject.kind} {report.subject.name}".strip()
     line = f"{behind(word, report.coverage)}: {name}: {counted} ({report.elapsed_s:.1f} s)"
-    return _marked(_wrapped(line, width, rest=_GAP), len(word), _VERDICTS[verdict])
+    return _marked(wrapped(line, width, rest=_GAP), len(word), _VERDICTS[verdict])
 
 
 def _failures(report: Report, width: int) -> Iterator[list[_Line]]:
@@ -142,12 +126,12 @@ def _failures(report: Report, width: int) -> Iterator[list[_Line]]:
 
 def _failure(check: str, finding: Finding, width: int) -> list[_Line]:
     severity = finding.severity.name.lower()
-    lines = _wrapped(f"{severity}: {check}: {finding.message}", width, rest=_GAP)
+    lines = wrapped(f"{severity}: {check}: {finding.message}", width, rest=_GAP)
     details = [("where", finding.where)] if finding.where else []
     details += [("found", f"{value} ({how})" if how else value) for value, how in finding.evidence.items()]
     details += [("fix", finding.fix)] if finding.fix else []
     for label, text in details:
-        lines += _wrapped(text, width, first=f"{_GAP}{label + ':':<7}", rest=_GAP + " " * 7)
+        lines += wrapped(text, width, first=f"{_GAP}{label + ':':<7}", rest=_GAP + " " * 7)
     return _marked(lines, len(severity), _SEVERITIES[finding.severity])
 
 
@@ -165,7 +149,7 @@ def _unproven(report: Report, width: int, detail: Detail) -> list[_Line]:
             word = _WORDS[outcome]
             text = f"{word}: {', '.join(names[:shown])}{more}: {reason or 'no reason given'}"
             style = "" if outcome is Outcome.SKIP else "yellow"
-            lines += _marked(_wrapped(text, width, _GAP, _GAP * 2), len(_GAP + word), style)
+            lines += _marked(wrapped(text, width, _GAP, _GAP * 2), len(_GAP + word), style)
     return [_Line("not proven here"), *lines] if lines else []
 
 
@@ -173,7 +157,7 @@ def _passes(report: Report, width: int) -> list[_Line]:
     names = [result.check for result in report.results if result.outcome is Outcome.PASS]
     if not names:
         return []
-    return _marked(_wrapped(f"passed: {', '.join(names)}", width, rest=_GAP), len("passed"), "green")
+    return _marked(wrapped(f"passed: {', '.join(names)}", width, rest=_GAP), len("passed"), "green")
 
 
 def _table(table: Table, width: int) -> list[_Line]:
@@ -193,5 +177,5 @@ def _table(table: Table, width: int) -> list[_Line]:
         lines.append(_Line(line(row)))
         for at in below:
             label = f"{_GAP * 2}{table.columns[at]}: "
-            lines += map(_Line, _wrapped(row[at], width, label, _GAP * 3))
+            lines += map(_Line, wrapped(row[at], width, label, _GAP * 3))
     return lines

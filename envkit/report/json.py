@@ -31,7 +31,7 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     }
     if report.observed:
         document["observed"] = report.observed
-    return json.dumps(_plain(document), indent=2, allow_nan=False) + "\n"
+    return json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
 
 
 def _result(result: Result) -> dict[str, Any]:
@@ -53,14 +53,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """Plain data as strict readers take it: a lone surrogate, from a file name that is no UTF-8, they refuse."""
     if isinstance(value, str):
-        # A lone surrogate, from a file name that is no UTF-8, is legal here and refused by strict readers.
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # "nan", "inf", "-inf": JSON has no such numbers
     if isinstance(value, Mapping):
-        return {_plain(str(key)): _plain(item) for key, item in value.items()}
+        return {strict(str(key)): strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [strict(item) for item in value]
     return value
