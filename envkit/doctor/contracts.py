@@ -44,13 +44,8 @@ def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
     for name in ("mig", "ecc", "persistence"):
         if getattr(expected.gpus, name) not in _MODES:
             raise UsageError(f"gpus.{name} in {path} is neither on nor off", 'write "on" or "off"')
-    for number in (
-        expected.gpus.count,
-        expected.gpus.memory_gib,
-        expected.nvlink.links,
-        expected.infiniband.ports,
-        expected.infiniband.rate_gbps,
-    ):
+    gpus, ports = expected.gpus, expected.infiniband
+    for number in (gpus.count, gpus.memory_gib, expected.nvlink.links, ports.ports, ports.rate_gbps):
         if number is not None and not 0 <= number < inf:
             raise UsageError(f"{path} expects {number} of something", "write how many there should be")
     for word in expected.require:

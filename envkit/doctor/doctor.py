@@ -65,10 +65,9 @@ def report(seen: Host, started: float, require_gpu: bool = False) -> tuple[Repor
     results = contracts.hold(judge.judge(seen, facts.load()), contract)
     if require_gpu or (contract is not None and "gpu" in contract.require):
         results += required.without_gpu(seen)
-    elapsed = round(time.monotonic() - started, 3)
-    return Report(
-        Subject("host", seen.name), results, elapsed, codec.to_plain(seen), required.covered(seen)
-    ), summary.host(results)
+    elapsed, covered = round(time.monotonic() - started, 3), required.covered(seen)
+    made = Report(Subject("host", seen.name), results, elapsed, codec.to_plain(seen), covered)
+    return made, summary.host(results)
 
 
 def _ids() -> frozenset[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Skip, Unknown
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch, Unread
 
 
 def need_stages(dockerfile: Dockerfile) -> None:
@@ -14,14 +14,18 @@ def need_stages(dockerfile: Dockerfile) -> None:
     skip_if(not dockerfile.stages, "the file has no FROM")
 
 
+def unknown_if_unread(unread: Sequence[Unread], so: str = "") -> None:
+    """Raises Unknown where a file was not read; ``so`` says what is open then."""
+    if unread:
+        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}")
+
+
 def need_torch(dockerfile: Dockerfile) -> Torch:
     """The torch that stays; raises Skip where none gets installed, Unknown where an unread file may do it."""
     need_stages(dockerfile)
     if dockerfile.torch is not None:
         return dockerfile.torch
-    if dockerfile.unread:
-        first = dockerfile.unread[0]
-        raise Unknown(f"{first.path} was not read ({first.why}), so what it installs is not known")
+    unknown_if_unread(dockerfile.unread, ", so what it installs is not known")
     raise Skip("nothing here installs torch")
 
 

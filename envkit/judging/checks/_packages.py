@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envkit.dockerfile.torches import nightly
+from envkit.judging.checks._dockerfile import unknown_if_unread
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Skip, Unknown
 from envkit.subjects.dockerfile import Install, Torch
@@ -18,9 +19,7 @@ def need_torch(packages: Packages) -> Torch:
     skip_if(hoped is not None and not hoped.marker, "only an extra asks for torch")
     if hoped is not None:
         raise Unknown(f"whether {hoped.span.place} installs torch depends on its marker ({hoped.marker})")
-    if packages.unread:
-        first = packages.unread[0]
-        raise Unknown(f"{first.path} was not read ({first.why}), so what it asks for is not known")
+    unknown_if_unread(packages.unread, ", so what it asks for is not known")
     raise Skip("the file names no torch")
 
 

@@ -10,9 +10,9 @@ from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import need_stages, reached_commands
+from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
-from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
 
@@ -318,10 +318,9 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if base_cudnn and not told:
         noticed = list(_of_base(base_cudnn, added, dockerfile, facts))
         yield from noticed
-        unread = [each for step in dockerfile.steps for each in step.unread] or list(dockerfile.unread)
-        if not noticed and unread:
-            first = unread[0]
-            raise Unknown(f"{first.path} was not read ({first.why}), so which cuDNN is loaded is not known")
+        if not noticed:
+            unread = [each for step in dockerfile.steps for each in step.unread] or dockerfile.unread
+            unknown_if_unread(unread, ", so which cuDNN is loaded is not known")
 
 
 def _cudnn(install: Install) -> _Cudnn | None:

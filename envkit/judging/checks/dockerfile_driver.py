@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages, need_torch
+from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
@@ -95,9 +95,8 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     uses, base = stack.framework(dockerfile) or stack.index_for_cuda(dockerfile), dockerfile.base
     if uses is None and not stack.cuda_of_base(base):
-        torch = dockerfile.torch
-        if torch is None and dockerfile.unread:
-            raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
+        if dockerfile.torch is None:
+            unknown_if_unread(dockerfile.unread)
         raise Skip("nothing that computes on NVIDIA GPUs is installed, as far as the text says")
     env = dockerfile.target.env
     wanted = env.get(_CAPABILITIES)
@@ -144,13 +143,9 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not dockerfile.driver, "no driver was named with --driver")
     need_stages(dockerfile)
     doubts: list[str] = []
-    asked = False
-    told = False
-    if not stack.without_cuda(dockerfile.base):
-        asked = True
-        for finding in _collected(_of_base(dockerfile, facts), doubts):
-            told = True
-            yield finding
+    asked = not stack.without_cuda(dockerfile.base)
+    told = list(_collected(_of_base(dockerfile, facts), doubts)) if asked else []
+    yield from told
     torch = dockerfile.torch
     if torch is not None and torch.cuda.value != "cpu" and not torch.cuda.is_unsupported:
         asked = True

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._dockerfile import need_stages, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
@@ -28,8 +28,7 @@ def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     skip_if(not settings and not written, "nothing here sets the loader's search path")
     uses = stack.framework(dockerfile)
     if uses is None and dockerfile.torch is None:
-        if dockerfile.unread:
-            raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
+        unknown_if_unread(dockerfile.unread)
         raise Skip("no framework for CUDA is installed, as far as the text says")
     for span, folder in written:
         yield _stub(span, folder, "ld.so.conf")

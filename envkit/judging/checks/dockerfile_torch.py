@@ -12,7 +12,7 @@ from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._dockerfile import need_stages, need_torch
+from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -165,13 +165,10 @@ def torch_installed_twice(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
     base = _of_base(dockerfile)
     if base is not None and torches[0].method != "base":
         torches.insert(0, base)
-    told = False
-    for finding in _replaced(torches, dockerfile, facts):
-        told = True
-        yield finding
-    if not told and dockerfile.unread:
-        first = dockerfile.unread[0]
-        raise Unknown(f"{first.path} was not read ({first.why}), so whether it replaces torch is not known")
+    told = list(_replaced(torches, dockerfile, facts))
+    yield from told
+    if not told:
+        unknown_if_unread(dockerfile.unread, ", so whether it replaces torch is not known")
 
 
 def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

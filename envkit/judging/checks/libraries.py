@@ -318,11 +318,9 @@ def image_openmp_twice(image: Image) -> Iterator[Finding]:
     mapped = image.libraries.need("the mapped libraries")
     unknown_if(ended.state is ImportState.DONE and not mapped, "torch was imported and none of its libraries is mapped")
     torchs = [lib for lib in mapped if lib.name in _OPENMP]
-    clean = True
-    for finding in _two_makers("import torch", torchs):
-        clean = False
-        yield finding
-    for one in image.frameworks.need("the imported frameworks") if clean else ():
+    told = list(_two_makers("import torch", torchs))
+    yield from told
+    for one in image.frameworks.need("the imported frameworks") if not told else ():
         more = [lib for lib in one.libraries if lib.name in _OPENMP]
         if more:
             yield from _two_makers(f"import torch, {one.name}", [*torchs, *more])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._given import FIX, must_see
-from envkit.judging.checks._model import place
+from envkit.judging.checks._model import last_words, place
 from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
@@ -86,12 +86,11 @@ def placement_factory_failed(model: Placement) -> Iterator[Finding]:
     if _pretended(model) and stop is not None and stop.stage == "factory" and not stop.by_user:
         at = f" at {stop.where}" if stop.where else ""
         raise Unknown(f"without a GPU the factory {failed}{at}")
-    last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
     what = "the module" if end.stage in ("import", "import torch") else "the factory"
     yield error(
         f"{what} of {model.target} {failed}",
         place(stop.where, "") if stop else "",
-        {last: "its last words on stderr"} if last else {},
+        last_words(end),
         "call the factory by hand: it must return (model, inputs) within the time given",
     )
 
@@ -108,11 +107,10 @@ def placement_forward_failed(model: Placement) -> Iterator[Finding]:
     if _pretended(model) and stop is not None and not stop.by_user:
         at = f" at {stop.where}" if stop.where else ""
         raise Unknown(f"without a GPU the {end.stage} {failed}{at}")
-    last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
     yield error(
         f"the {end.stage} {failed}",
         place(stop.where, stop.module) if stop else "",
-        {last: "its last words on stderr"} if last else {},
+        last_words(end),
         "run the model once with these inputs by hand",
     )
 

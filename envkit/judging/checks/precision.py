@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from envkit.judging.checks._model import place
+from envkit.judging.checks._model import last_words, place
 from envkit.judging.checks._outcomes import error, note, or_unknown, skip_if, unknown_if
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.placement import End
@@ -18,11 +18,6 @@ _WIDE_RANGE = 1e-30  # a dtype whose smallest number is below this has the range
 _FEWER_DIGITS = 2.0**-13
 _HALF = 0.5  # of a gradient that is error: it may point 30 degrees (asin 1/2) elsewhere
 _GRADIENTS = "all gradients as one"
-
-
-def _last_words(end: End) -> dict[str, str]:
-    last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
-    return {last: "its last words on stderr"} if last else {}
 
 
 def _died(end: End) -> str:
@@ -57,7 +52,7 @@ def precision_factory_failed(model: Precision) -> Iterator[Finding]:
     yield error(
         f"{what} of {model.target} {how}",
         end.stop.where if end.stop else "",
-        _last_words(end),
+        last_words(end),
         "call the factory by hand: it must return (model, inputs[, loss]) within the time given",
     )
 
@@ -72,7 +67,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
         unknown_if(end.ended == "hung", f"the stage {end.stage} {died}")
         yield error(
             f"the step in {end.stage} {died}",
-            evidence=_last_words(end),
+            evidence=last_words(end),
             fix="run the step alone with `envkit debug -- python ...`, which finds the kernel",
         )
         return
