@@ -113,12 +113,12 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
         following = commands[at + 1].after if at + 1 < len(commands) else ""
         tolerated = following == "||"
         switched = switched or _switches_a_makefile(command)
-        for one in _command(command, switched, stage, facts, clones):
-            if one.span not in seen:
-                seen.add(one.span)
-                sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
-                place = one.span if one.span.path == step.span.path else step.span
-                yield replace(one, sure=sure, env=command.env, at=place)
+        one = _command(command, switched, stage, facts, clones)
+        if one is not None and one.span not in seen:
+            seen.add(one.span)
+            sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
+            place = one.span if one.span.path == step.span.path else step.span
+            yield replace(one, sure=sure, env=command.env, at=place)
     owner = owners(step) if step.installs else None
     said: dict[int, str] = {}  # by the command's identity: one command may ask for thousands of packages
     for install in step.installs:
@@ -165,23 +165,25 @@ def _switches_a_makefile(command: Command) -> bool:
 
 def _command(
     command: Command, switched: bool, stage: int, facts: Facts, clones: Mapping[str, str]
-) -> Iterator[CudaBuildStep]:
+) -> CudaBuildStep | None:
+    """The first thing of a command that compiles for CUDA; None where nothing does."""
     program, args = command.program, command.args
     first = command.words[0].span
     if program == "nvcc":
         asks = bool(args) and set(args) <= _ASKING
-        yield CudaBuildStep(first, "nvcc", stage, command.sure, True, False, asks)
-    elif program == "cmake":
-        yield from _cmake(command, stage)
-    elif program in ("make", "gmake", "ninja"):
-        yield from _make(command, switched, stage)
-    elif program == "cargo" and {"build", "install", "run", "test"} & set(args[:2]):
+        return CudaBuildStep(first, "nvcc", stage, command.sure, True, False, asks)
+    if program == "cmake":
+        return _cmake(command, stage)
+    if program in ("make", "gmake", "ninja"):
+        return _make(command, switched, stage)
+    if program == "cargo" and {"build", "install", "run", "test"} & set(args[:2]):
         wanted = " ".join(args[at + 1] for at, word in enumerate(args[:-1]) if word in ("--features", "-F"))
         wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
         if _CARGO_FEATURE.search(wanted):
-            yield CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
+            return CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
     elif re.match(r"python[\d.]*$", program) and args and posixpath.basename(args[0]) == "setup.py":
-        yield from _setup(command, stage, facts, clones)
+        return _setup(command, stage, facts, clones)
+    return None
 
 
 def _on(value: str) -> bool:
@@ -196,10 +198,10 @@ def switched_on(text: str) -> str:
     return ""
 
 
-def _cmake(command: Command, stage: int) -> Iterator[CudaBuildStep]:
+def _cmake(command: Command, stage: int) -> CudaBuildStep | None:
     words = command.words
     if any(word.text in ("--build", "--install", "--version", "-P", "-E") for word in words[1:2]):
-        return
+        return None
     opencv = any("opencv" in word.text.lower() for word in words) or "opencv" in command.cwd.lower()
     for at, word in enumerate(words[1:], 1):
         text = word.text if word.text != "-D" else "-D" + (words[at + 1].text if at + 1 < len(words) else "")
@@ -208,46 +210,35 @@ def _cmake(command: Command, stage: int) -> Iterator[CudaBuildStep]:
         name = switched_on(text)
         if name:
             # OpenCV goes on without CUDA where it finds none, others stop.
-            yield CudaBuildStep(word.span, f"cmake with {name}", stage, command.sure and not opencv, True, False)
-            return
+            return CudaBuildStep(word.span, f"cmake with {name}", stage, command.sure and not opencv, True, False)
+    if any("CUDA" in word.text and re.search(r"=(?:OFF|0|FALSE|NO)$", word.text, re.IGNORECASE) for word in words):
+        return None
     for word in words[1:]:
         found = _CMAKE_CUDA.match(word.text)
-        if (
-            found
-            and not found[1].lower().startswith("off")
-            and not any(
-                "CUDA" in other.text and re.search(r"=(?:OFF|0|FALSE|NO)$", other.text, re.IGNORECASE)
-                for other in words
-            )
-        ):
-            yield CudaBuildStep(word.span, f"cmake with {word.text[2:].partition('=')[0]}", stage, False, True, False)
-            return
+        if found and not found[1].lower().startswith("off"):
+            return CudaBuildStep(word.span, f"cmake with {word.text[2:].partition('=')[0]}", stage, False, True, False)
+    return None
 
 
-def _make(command: Command, switched: bool, stage: int) -> Iterator[CudaBuildStep]:
+def _make(command: Command, switched: bool, stage: int) -> CudaBuildStep | None:
     span = command.words[0].span
     for word in command.words[1:]:
         switch = _MAKE_SWITCH.match(word.text)
         if switch and _on(switch[1]):
-            yield CudaBuildStep(word.span, f"make with {word.text}", stage, command.sure and word.sure, True, False)
-            return
+            return CudaBuildStep(word.span, f"make with {word.text}", stage, command.sure and word.sure, True, False)
         if switched_on(word.text):
-            yield CudaBuildStep(word.span, f"make with {switched_on(word.text)}", stage, command.sure, True, False)
-            return
+            return CudaBuildStep(word.span, f"make with {switched_on(word.text)}", stage, command.sure, True, False)
     for name, word in command.assigns.items():
         if _MAKE_SWITCH.match(f"{name}={word.text}") and _on(word.text):
-            yield CudaBuildStep(word.span, f"make with {name}={word.text}", stage, command.sure, True, False)
-            return
+            return CudaBuildStep(word.span, f"make with {name}={word.text}", stage, command.sure, True, False)
     if command.program == "make" and (name := next((n for n in _ENV_SWITCH if _on(command.env.get(n, ""))), "")):
-        yield CudaBuildStep(span, f"make with {name} set", stage, command.sure, True, False)
-        return
+        return CudaBuildStep(span, f"make with {name} set", stage, command.sure, True, False)
     if switched:
-        yield CudaBuildStep(span, "make with GPU=1 in its Makefile", stage, command.sure, True, False)
-        return
+        return CudaBuildStep(span, "make with GPU=1 in its Makefile", stage, command.sure, True, False)
     for word in command.words[1:]:
         if _MAKE_TOOLKIT.match(word.text):
-            yield CudaBuildStep(word.span, f"make with {word.text}", stage, False, True, False)
-            return
+            return CudaBuildStep(word.span, f"make with {word.text}", stage, False, True, False)
+    return None
 
 
 def _package_of(folder: str, facts: Facts) -> str:
@@ -258,11 +249,11 @@ def _package_of(folder: str, facts: Facts) -> str:
     return re.sub(r"[-_.]+", "-", name)
 
 
-def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[CudaBuildStep]:
+def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]) -> CudaBuildStep | None:
     """``python setup.py install`` and its like, of a repository that is known, or where CUDA is asked for."""
     verbs = set(command.args[1:])
     if not verbs & {"install", "develop", "build", "build_ext", "bdist_wheel", "bdist_egg"}:
-        return
+        return None
     folder = posixpath.normpath(posixpath.join(command.cwd, posixpath.dirname(command.args[0])))
     build = _package_in(folder, clones, facts)
     span = command.words[1].span
@@ -270,12 +261,13 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
     if not asked and _on(command.env.get("FORCE_CUDA", "")):
         asked = "FORCE_CUDA"
     if build is not None and _turned_off(build, command.env, " ".join(command.args)):
-        return
+        return None
     if asked or (build is not None and not build.needs_gpu):
         what = build.name if build is not None else f"setup.py with {asked}"
-        yield CudaBuildStep(span, what, stage, command.sure, True, True)
-    elif command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
-        yield CudaBuildStep(span, "setup.py of an extension", stage, False, False, True)
+        return CudaBuildStep(span, what, stage, command.sure, True, True)
+    if command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
+        return CudaBuildStep(span, "setup.py of an extension", stage, False, False, True)
+    return None
 
 
 def _turned_off(build: PackageBuildRow, env: Mapping[str, str], said: str) -> bool:
@@ -547,14 +539,9 @@ def has_compiler(dockerfile: Dockerfile, stage_index: int) -> Observed[bool]:
         for removal in step.removals:
             doubt = _removed(removal, there) or doubt
         copied = _copied(dockerfile, step, ends)
-        if (
-            copied is not None
-            and step.copy is not None
-            and any(s.rstrip("/") in ("", "/usr") for s in step.copy.sources)
-        ):
+        if copied and step.copy and any(source.rstrip("/") in ("", "/usr") for source in step.copy.sources):
             doubt = doubt or f"{step.copy.span.place} copies whole folders"
-        if doubt_here := _apt_unread(step):
-            doubt = doubt or doubt_here
+        doubt = doubt or _apt_unread(step)
     if there:
         return Observed.of(True, next(iter(there.values())))
     if found.value:
