@@ -5,17 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.judging.checks import _host
 from envkit.judging.checks._containers import canonical, directory_of, docker_itself
-from envkit.judging.checks._host import (
-    AGAIN,
-    gpu_name,
-    loaded_driver,
-    need_docker_installed,
-    need_gpu,
-    nvidia_devices,
-    nvml_answers,
-    withheld_nodes,
-)
 from envkit.judging.checks._outcomes import error, or_skip, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -28,16 +19,16 @@ _REFRESH = "nvidia-cdi-refresh"
 def _gpu_specs(host: Host) -> tuple[CdiSpec, ...]:
     """The specifications, of which one defines a GPU; skips without."""
     specs = host.cdi.need("the CDI specifications")
-    skip_if(not any(nvidia_devices(spec) for spec in specs), "there is no CDI specification of a GPU")
+    skip_if(not any(_host.nvidia_devices(spec) for spec in specs), "there is no CDI specification of a GPU")
     return specs
 
 
 def host_cdi_spec_missing(host: Host) -> Iterator[Finding]:
     """There is a CDI specification of the GPUs."""
-    need_gpu(host)
-    need_docker_installed(host)
+    _host.need_gpu(host)
+    _host.need_docker_installed(host)
     specs = host.cdi.need("the CDI specifications")
-    if any(nvidia_devices(spec) for spec in specs):
+    if any(_host.nvidia_devices(spec) for spec in specs):
         return
     if unread := [spec.path for spec in specs if spec.error]:
         raise Skip(f"{unread[0]} cannot be read, which is reported separately")
@@ -57,7 +48,7 @@ def host_cdi_spec_missing(host: Host) -> Iterator[Finding]:
 
 def host_cdi_disabled_in_docker(host: Host) -> Iterator[Finding]:
     """Docker reads the CDI specifications that are there."""
-    need_gpu(host)
+    _host.need_gpu(host)
     docker = docker_itself(host)
     _gpu_specs(host)
     if docker.cdi_dirs.need("whether the engine reads CDI specifications"):
@@ -77,16 +68,16 @@ def host_cdi_disabled_in_docker(host: Host) -> Iterator[Finding]:
 
 def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     """Docker offers every GPU that the CDI specifications define, and has no complaint about them."""
-    need_gpu(host)
+    _host.need_gpu(host)
     docker = docker_itself(host)
     specs = _gpu_specs(host)
     offered = or_skip(docker.cdi_devices.value, f"Docker {docker.version} does not list its CDI devices")
     read = {canonical(path) for path in docker.cdi_dirs.need("whether the engine reads CDI specifications")}
     skip_if(not read, "CDI is off in Docker")
-    defined = sorted({name for spec in specs if directory_of(spec) in read for name in nvidia_devices(spec)})
+    defined = sorted({name for spec in specs if directory_of(spec) in read for name in _host.nvidia_devices(spec)})
     absent = [device for device in defined if device not in offered]
     complaints = [warning for warning in docker.warnings if warning.startswith("CDI")]
-    fix = f"write the specification again with `nvidia-ctk cdi generate`, and delete others; {AGAIN}"
+    fix = f"write the specification again with `nvidia-ctk cdi generate`, and delete others; {_host.AGAIN}"
     evidence = dict.fromkeys(complaints[:5], "/info Warnings")
     if absent:
         yield error(
@@ -101,14 +92,14 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
 
 def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
     """The CDI specification fits the driver that is loaded."""
-    need_gpu(host)
+    _host.need_gpu(host)
     specs = host.cdi.need("the CDI specifications")
     skip_if(not specs, "there is no CDI specification")
     findings = [finding for spec in specs for finding in _unusable(spec, _worst(spec, specs))]
     unseen = [file for spec in specs for file in spec.unseen]
     versions = [(spec, version) for spec in specs for version in spec.versions]
     if versions and (not findings or host.module.value is not None):
-        driver, via = loaded_driver(host)
+        driver, via = _host.loaded_driver(host)
         findings += [
             _stale(spec, _worst(spec, specs), version, driver, via)
             for spec, version in versions
@@ -121,7 +112,7 @@ def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
 
 def host_cdi_device_defined_twice(host: Host) -> Iterator[Finding]:
     """Each CDI device is defined only once in a directory."""
-    need_gpu(host)
+    _host.need_gpu(host)
     specs = _gpu_specs(host)
     owners: dict[tuple[str, str], str] = {}
     twice: dict[tuple[str, str], list[str]] = {}
@@ -135,7 +126,7 @@ def host_cdi_device_defined_twice(host: Host) -> Iterator[Finding]:
             f"{owner} and {path} both define {len(devices)} devices, {devices[0]} among them",
             path,
             dict.fromkeys(devices[:5], f"{owner}, {path}"),
-            f"engines refuse a device that one directory defines twice: delete the older file; {AGAIN}",
+            f"engines refuse a device that one directory defines twice: delete the older file; {_host.AGAIN}",
         )
 
 
@@ -152,7 +143,7 @@ def _write_anew(spec: CdiSpec) -> str:
 
 
 def _unusable(spec: CdiSpec, severity: Severity) -> Iterator[Finding]:
-    fix = f"{_write_anew(spec)}; {AGAIN}"
+    fix = f"{_write_anew(spec)}; {_host.AGAIN}"
     if spec.error:
         yield Finding(f"{spec.path} cannot be read: {spec.error}", severity, spec.path, fix=fix)
     if spec.missing:
@@ -172,17 +163,17 @@ def _stale(spec: CdiSpec, severity: Severity, version: str, driver: Driver, via:
         severity,
         spec.path,
         {version: f"library paths in {spec.path}", str(driver): via},
-        f"{_write_anew(spec)}, and enable {_REFRESH} to have it done by itself; {AGAIN}",
+        f"{_write_anew(spec)}, and enable {_REFRESH} to have it done by itself; {_host.AGAIN}",
     )
 
 
 def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
     """The CDI specifications define the GPUs that NVML lists, no fewer and no others."""
-    need_gpu(host)
+    _host.need_gpu(host)
     specs = _gpu_specs(host)
-    names = {name.partition("=")[2] for spec in specs for name in nvidia_devices(spec)}
+    names = {name.partition("=")[2] for spec in specs for name in _host.nvidia_devices(spec)}
     skip_if(names == {"all"}, "the specification names all GPUs together and none by itself")
-    gpus = nvml_answers(host).gpus
+    gpus = _host.nvml_answers(host).gpus
     findings: list[Finding] = []
     doubts: list[str] = []
     whole, split = _by_mode(gpus, doubts)
@@ -191,10 +182,10 @@ def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
         if {str(gpu.index), f"gpu{gpu.index}", gpu.uuid.value} & names:
             continue
         if gpu.uuid.value is None:
-            doubts.append(f"the UUID of {gpu_name(gpu)} was not observed: {gpu.uuid.missing}")
+            doubts.append(f"the UUID of {_host.gpu_name(gpu)} was not observed: {gpu.uuid.missing}")
             continue
         evidence = {gpu.uuid.value: gpu.uuid.via, "no device of that name": host.cdi.via}
-        findings.append(error(f"no CDI device stands for {gpu_name(gpu)}", where, evidence, fix))
+        findings.append(error(f"no CDI device stands for {_host.gpu_name(gpu)}", where, evidence, fix))
     findings += _gone(host, gpus, names, where, fix, doubts)
     findings += _instances(host, split, names, where, fix, doubts)
     unknown_if(doubts and not findings, "; ".join(doubts))
@@ -210,7 +201,7 @@ def _by_mode(gpus: tuple[Gpu, ...], doubts: list[str]) -> tuple[list[Gpu], list[
         elif gpu.mig.value is not None or gpu.mig.is_unsupported:
             whole.append(gpu)
         else:
-            doubts.append(f"the MIG mode of {gpu_name(gpu)} was not observed: {gpu.mig.missing}")
+            doubts.append(f"the MIG mode of {_host.gpu_name(gpu)} was not observed: {gpu.mig.missing}")
     return whole, split
 
 
@@ -221,7 +212,7 @@ def _gone(
     uuids = {gpu.uuid.value for gpu in gpus}
     stray = [name for name in sorted(names) if re.fullmatch(r"[0-9]+", name) and int(name) >= len(gpus)]
     stray += [name for name in sorted(names) if name.startswith("GPU-") and name not in uuids]
-    skip_if(stray and withheld_nodes(host), "this job was given only some of the machine's GPUs")
+    skip_if(stray and _host.withheld_nodes(host), "this job was given only some of the machine's GPUs")
     if stray and (len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
         doubts.append(f"NVML may not list every GPU of this machine, and {stray[0]} is not among those it lists")
     elif stray:
@@ -243,13 +234,13 @@ def _instances(
         return
     for gpu in split:
         if gpu.mig_instances.value is None:
-            doubts.append(f"the MIG instances of {gpu_name(gpu)} were not observed: {gpu.mig_instances.missing}")
+            doubts.append(f"the MIG instances of {_host.gpu_name(gpu)} were not observed: {gpu.mig_instances.missing}")
             continue
         defined = {name.removeprefix("mig") for name in by_index}
         own = [name for name in defined if name.startswith(f"{gpu.index}:")]
         if len(own) != gpu.mig_instances.value:
             yield error(
-                f"{gpu_name(gpu)} has {gpu.mig_instances.value} MIG instances and CDI defines {len(own)}",
+                f"{_host.gpu_name(gpu)} has {gpu.mig_instances.value} MIG instances and CDI defines {len(own)}",
                 where,
                 {str(gpu.mig_instances.value): gpu.mig_instances.via, str(len(own)): host.cdi.via},
                 fix,
@@ -258,7 +249,7 @@ def _instances(
 
 def host_cdi_refresh_service_failed(host: Host) -> Iterator[Finding]:
     """The service that writes the CDI specification again at boot has not failed."""
-    need_gpu(host)
+    _host.need_gpu(host)
     service = host.services.need("systemd's services").get(_REFRESH)
     if service is None or service.load == "not-found":
         raise Skip(f"{_REFRESH} is not installed")

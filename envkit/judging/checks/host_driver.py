@@ -6,18 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.judging.checks import _host
 from envkit.judging.checks._driver import need_own_gpu
-from envkit.judging.checks._host import (
-    AGAIN,
-    SET_ASIDE,
-    gpu_nodes,
-    is_loaded,
-    loaded_driver,
-    need_driver,
-    need_gpu,
-    withheld_nodes,
-    wsl,
-)
 from envkit.judging.checks._log import log_lines
 from envkit.judging.checks._outcomes import error, or_skip, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -60,25 +50,25 @@ def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
 
     Under WSL the module is that of Windows, and NVML's answer stands for it.
     """
-    need_gpu(host)
-    if is_loaded(host):
+    _host.need_gpu(host)
+    if _host.is_loaded(host):
         return
     modules = host.modules.value or ()
     skip_if("nouveau" in modules, "nouveau is loaded in its place, which is reported separately")
     gpus = host.pci_gpus.value
-    skip_if(gpus and all(gpu.driver in SET_ASIDE for gpu in gpus), "every GPU is set aside for virtual machines")
+    skip_if(gpus and all(gpu.driver in _host.SET_ASIDE for gpu in gpus), "every GPU is set aside for virtual machines")
     beside = f", and {', '.join(modules)} is" if modules else ""
     yield error(
         "the GPU driver of Windows does not answer in WSL"
-        if wsl(host)
+        if _host.wsl(host)
         else f"the nvidia kernel module is not loaded{beside}",
-        "/dev/dxg" if wsl(host) else "/sys/module/nvidia",
+        "/dev/dxg" if _host.wsl(host) else "/sys/module/nvidia",
         {
             f"modules: {', '.join(modules) or 'none of interest'}": host.modules.via,
             "no module version": host.module.via or host.module.missing,
         },
         "install NVIDIA's driver in Windows, none in WSL, and run `wsl --shutdown`; check it with `nvidia-smi`"
-        if wsl(host)
+        if _host.wsl(host)
         else "install the driver and run `modprobe nvidia`; if that fails, `dkms status` and `dmesg | grep -i "
         "nvidia` say why; check it with `cat /proc/driver/nvidia/version`",
     )
@@ -86,13 +76,13 @@ def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
 
 def host_nouveau_loaded(host: Host) -> Iterator[Finding]:
     """The nouveau module is not loaded."""
-    need_gpu(host)
+    _host.need_gpu(host)
     if "nouveau" not in host.modules.need("the list of loaded kernel modules"):
         return
     bound = [gpu.address for gpu in host.pci_gpus.value or () if gpu.driver == "nouveau"]
     yield Finding(
         f"nouveau is loaded and drives {', '.join(bound)}" if bound else "nouveau is loaded beside the NVIDIA driver",
-        Severity.ERROR if bound or not is_loaded(host) else Severity.WARNING,
+        Severity.ERROR if bound or not _host.is_loaded(host) else Severity.WARNING,
         "/sys/module/nouveau",
         {"nouveau is loaded": host.modules.via},
         "write `blacklist nouveau` and `options nouveau modeset=0` to /etc/modprobe.d/nouveau.conf, rebuild "
@@ -102,17 +92,17 @@ def host_nouveau_loaded(host: Host) -> Iterator[Finding]:
 
 def host_gpu_not_bound_to_nvidia_driver(host: Host) -> Iterator[Finding]:
     """Every GPU on the bus is bound to the NVIDIA driver."""
-    need_gpu(host)
+    _host.need_gpu(host)
     gpus = host.pci_gpus.need("the PCI bus")
     skip_if(not gpus, "the PCI bus shows no GPU; it reaches this machine another way")
-    loaded = is_loaded(host)
+    loaded = _host.is_loaded(host)
     others = [gpu for gpu in gpus if gpu.driver != "nvidia"]
     # of nouveau, and of a driver that is not loaded, another check tells
     here = [gpu for gpu in others if gpu.driver != "nouveau" and (gpu.driver or loaded)]
     if others and not here:
         raise Skip("nouveau holds the GPUs" if others[0].driver else "the NVIDIA driver is not loaded")
     for gpu in here:
-        passed_on = gpu.driver in SET_ASIDE
+        passed_on = gpu.driver in _host.SET_ASIDE
         yield Finding(
             f"GPU {gpu.address} is bound to {gpu.driver}" if gpu.driver else f"no driver is bound to GPU {gpu.address}",
             Severity.WARNING if passed_on else Severity.ERROR,
@@ -127,7 +117,7 @@ def host_gpu_not_bound_to_nvidia_driver(host: Host) -> Iterator[Finding]:
 
 def host_driver_libraries_incomplete(host: Host) -> Iterator[Finding]:
     """The driver's user-space libraries are installed and whole."""
-    need_gpu(host)
+    _host.need_gpu(host)
     libraries = host.driver_libraries.need("the driver's libraries")
     nvml = host.nvml.value
     answered = nvml is not None and nvml.ended == "answered"
@@ -162,10 +152,10 @@ def _broken(copy: DriverLibrary, via: str) -> Finding:
 
 def host_driver_library_version_mismatch(host: Host) -> Iterator[Finding]:
     """The driver's libraries on disk are of the loaded kernel module's version."""
-    need_driver(host)
-    skip_if(wsl(host), "under WSL the kernel driver is that of Windows")
+    _host.need_driver(host)
+    skip_if(_host.wsl(host), "under WSL the kernel driver is that of Windows")
     libraries = host.driver_libraries.need("the driver's libraries")
-    driver, via = loaded_driver(host)
+    driver, via = _host.loaded_driver(host)
     versioned = [library for library in libraries if library.version]
     if not any("compat" not in library.path.split("/") for library in versioned):
         raise Unknown("no driver library on disk has the driver's version in its name")
@@ -179,7 +169,7 @@ def host_driver_library_version_mismatch(host: Host) -> Iterator[Finding]:
             library.path,
             {library.version: f"file name behind {library.path}", str(driver): via},
             "take the cuda-compat directory out of /etc/ld.so.conf.d and run `ldconfig`: such a libcuda works on "
-            f"data-center GPUs alone, and only if it is newer than the module; {AGAIN}"
+            f"data-center GPUs alone, and only if it is newer than the module; {_host.AGAIN}"
             if compat
             else "the driver was updated under a running module: reboot, or stop all GPU programs and reload the "
             "module with `modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia`; hold the "
@@ -189,7 +179,7 @@ def host_driver_library_version_mismatch(host: Host) -> Iterator[Finding]:
 
 def host_nvml_not_working(host: Host) -> Iterator[Finding]:
     """NVML answers."""
-    need_driver(host)
+    _host.need_driver(host)
     nvml = host.nvml.need("NVML")
     if nvml.ended == "answered":
         yield from _nameless(nvml, host.nvml.via)
@@ -220,13 +210,13 @@ def _nameless(nvml: Nvml, via: str) -> Iterator[Finding]:
 
 def host_device_nodes_not_accessible(host: Host) -> Iterator[Finding]:
     """The driver's device nodes exist and can be opened."""
-    need_driver(host)
+    _host.need_driver(host)
     nodes = {node.path: node for node in host.device_nodes.need("the device nodes")}
-    if not wsl(host):
-        wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", *([] if gpu_nodes(host) else ["/dev/nvidia0"])]
+    if not _host.wsl(host):
+        wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", *([] if _host.gpu_nodes(host) else ["/dev/nvidia0"])]
         yield from (_absent_node(path, host) for path in wanted if path not in nodes)
-    withheld = withheld_nodes(host)
-    others = withheld if len(withheld) < len(gpu_nodes(host)) else []
+    withheld = _host.withheld_nodes(host)
+    others = withheld if len(withheld) < len(_host.gpu_nodes(host)) else []
     mild = {"/dev/nvidia-modeset", "/dev/nvidia-uvm-tools"}
     for node in nodes.values():
         if node.error and node.path not in others:
@@ -259,12 +249,12 @@ def _closed_node(node: DeviceNode, severity: Severity, via: str) -> Finding:
 
 def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     """The driver is new enough for the CUDA that shall run here."""
-    need_driver(host)
+    _host.need_driver(host)
     wanted = Cuda(or_skip(host.wanted_cuda.value, "no CUDA version was declared for this machine"))
-    driver, via = loaded_driver(host)
+    driver, via = _host.loaded_driver(host)
     floor = facts.driver_min(wanted)
     evidence = {str(driver): via, f"CUDA {wanted}": host.wanted_cuda.via}
-    upgrade = f"install driver {floor.own or floor.compat} or newer, or use an image for an older CUDA; {AGAIN}"
+    upgrade = f"install driver {floor.own or floor.compat} or newer, or use an image for an older CUDA; {_host.AGAIN}"
     if floor.own is not None and driver >= floor.own:
         return
     if floor.compat is not None and driver < floor.compat:
@@ -292,7 +282,7 @@ def host_driver_module_or_gpu_rejected(host: Host) -> Iterator[Finding]:
         if found:
             yield Finding(
                 f"{meaning}: `{found[-1]}`",
-                Severity.WARNING if is_loaded(host) else Severity.ERROR,
+                Severity.WARNING if _host.is_loaded(host) else Severity.ERROR,
                 "kernel log",
                 {found[-1]: host.log.via},
                 f"{fix}; check it with `dmesg | grep -i nvidia` after the reboot",

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from envkit.judging.checks import _host
 from envkit.judging.checks._gpus import is_laptop, known, of_each_gpu, of_each_product, told
-from envkit.judging.checks._host import (
-    SET_ASIDE,
-    gpu_name,
-    gpu_nodes,
-    gpu_signs,
-    is_workstation,
-    need_driver,
-    nvml_answers,
-    withheld_nodes,
-    wsl,
-)
 from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -52,7 +42,7 @@ def host_no_gpu(host: Host) -> Iterator[Finding]:
     """An NVIDIA GPU is on this machine."""
     if host.expected.value is not None and host.expected.value.gpus.count == 0:
         raise Skip("the contract says that no GPU is here")
-    signs, silent = gpu_signs(host)
+    signs, silent = _host.gpu_signs(host)
     if signs:
         return
     unknown_if(silent, f"no GPU was seen, and not every place could be looked at: {'; '.join(silent)}")
@@ -71,14 +61,14 @@ def host_no_gpu(host: Host) -> Iterator[Finding]:
 
 def host_gpu_counts_differ(host: Host) -> Iterator[Finding]:
     """NVML, /dev and the PCI bus show the same number of GPUs."""
-    need_driver(host)
-    skip_if(wsl(host), "under WSL all GPUs are behind /dev/dxg")
-    shown = len(nvml_answers(host).gpus)
+    _host.need_driver(host)
+    skip_if(_host.wsl(host), "under WSL all GPUs are behind /dev/dxg")
+    shown = len(_host.nvml_answers(host).gpus)
     host.device_nodes.need("the device nodes")
-    withheld = len(withheld_nodes(host))
-    nodes = len(gpu_nodes(host)) - withheld
+    withheld = len(_host.withheld_nodes(host))
+    nodes = len(_host.gpu_nodes(host)) - withheld
     bus = host.pci_gpus.need("the PCI bus")
-    meant = [gpu for gpu in bus if gpu.driver not in SET_ASIDE]
+    meant = [gpu for gpu in bus if gpu.driver not in _host.SET_ASIDE]
     if shown == nodes and len(meant) - nodes in (0, withheld):
         return
     handed = 0 < shown == nodes < len(meant)
@@ -109,21 +99,21 @@ def host_gpu_not_responding(gpu: Gpu) -> Iterator[Finding]:
     if "power" in state.lower():
         fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
     yield error(
-        f"{gpu_name(gpu)} {words}", evidence={state: gpu.state.via}, fix=f"{fix}; check it with `nvidia-smi -L`"
+        f"{_host.gpu_name(gpu)} {words}", evidence={state: gpu.state.via}, fix=f"{fix}; check it with `nvidia-smi -L`"
     )
 
 
 def host_gpu_models_mixed(host: Host) -> Iterator[Finding]:
     """The GPUs of the machine are of one product and one memory size."""
-    need_driver(host)
-    gpus = nvml_answers(host).gpus
+    _host.need_driver(host)
+    gpus = _host.nvml_answers(host).gpus
     if len(gpus) < 2:
         raise Skip("there is one GPU") if gpus else Unknown("NVML lists no GPU")
     named = [(gpu, gpu.name.need(f"the name of GPU {gpu.index}")) for gpu in gpus]
     names = Counter(name for _, name in named)
     if len(names) > 1:
         shown = ", ".join(f"{count} x {name}" for name, count in names.most_common())
-        mild = any(is_workstation(gpu) or gpu.display.value == "on" for gpu in gpus)
+        mild = any(_host.is_workstation(gpu) or gpu.display.value == "on" for gpu in gpus)
         yield Finding(
             f"the GPUs are not of one product: {shown}",
             Severity.NOTE if mild else Severity.WARNING,
@@ -152,7 +142,7 @@ def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Findin
 
     Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
     """
-    skip_if(is_workstation(gpus[0]), "workstation GPUs have their makers' VBIOS")
+    skip_if(_host.is_workstation(gpus[0]), "workstation GPUs have their makers' VBIOS")
     boards: dict[str, dict[str, list[int]]] = {}
     for gpu in gpus:
         version = told(gpu.vbios, "its VBIOS")
@@ -177,11 +167,11 @@ def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
     skip_if(mode == "unsupported", "no GPU here reports its persistence mode")
     if mode == "on":
         return
-    if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
+    if _host.is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
         raise Skip("the GPU of a laptop or a screen needs no persistence mode")
     yield Finding(
-        f"persistence mode of {gpu_name(gpu)} is {mode}",
-        Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+        f"persistence mode of {_host.gpu_name(gpu)} is {mode}",
+        Severity.NOTE if _host.is_workstation(gpu) else Severity.WARNING,
         evidence={mode: gpu.persistence.via},
         fix="without it every first CUDA call starts the GPU again and its state is lost between jobs: "
         "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
@@ -195,7 +185,7 @@ def host_gpu_recovery_action_pending(gpu: Gpu) -> Iterator[Finding]:
     skip_if(action == "unsupported", "no GPU here reports a recovery action")
     if action != "none":
         yield Finding(
-            f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
+            f"the driver asks for a recovery of {_host.gpu_name(gpu)}: {action}",
             Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
             evidence={action: gpu.recovery.via},
             fix=f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "

@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from envkit.judging.checks._fabric import (
-    Port,
-    active_ports,
-    alike,
-    board,
-    judge_devices,
-    of_data_devices,
-    of_each_port,
-    port_name,
-)
+from envkit.judging.checks import _fabric as fabric
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -43,29 +34,29 @@ _SET = 3  # a proposal: so many whole cards show that the machine was built with
 
 
 def _layer(device: RdmaDevice, port: RdmaPort) -> str:
-    return port.layer.need(f"the link layer of {port_name(device, port)}")
+    return port.layer.need(f"the link layer of {fabric.port_name(device, port)}")
 
 
 def host_infiniband_port_down(host: Host) -> Iterator[Finding]:
     """Every InfiniBand card has as many active ports as its equals."""
-    yield from judge_devices(host, lambda devices: _active_by_peers(host, devices, "InfiniBand", Severity.ERROR))
+    yield from fabric.judge_devices(host, lambda devices: _active_by_peers(host, devices, "InfiniBand", Severity.ERROR))
 
 
 def host_roce_port_down(host: Host) -> Iterator[Finding]:
     """Every RDMA card on Ethernet has as many active ports as its equals."""
-    yield from judge_devices(host, lambda devices: _active_by_peers(host, devices, "Ethernet", Severity.WARNING))
+    yield from fabric.judge_devices(host, lambda devices: _active_by_peers(host, devices, "Ethernet", Severity.WARNING))
 
 
 def _active_by_peers(host: Host, devices: list[RdmaDevice], layer: str, worst: Severity) -> list[Finding]:
     """A card is a PCI device: the two functions of a card with two ports are one."""
-    boards: dict[str, dict[str, list[tuple[Port, bool]]]] = defaultdict(lambda: defaultdict(list))
+    boards: dict[str, dict[str, list[tuple[fabric.Port, bool]]]] = defaultdict(lambda: defaultdict(list))
     doubts: list[str] = []
     findings: list[Finding] = []
     for device in devices:
         try:
             for port in device.ports.need(f"the ports of {device.name}"):
                 if _layer(device, port) == layer:
-                    kind, linked = board(device), _linked(device, port)
+                    kind, linked = fabric.board(device), _linked(device, port)
                     boards[kind][device.pci.rsplit(".", 1)[0]].append(((device, port), linked))
         except Unknown as doubt:
             doubts.append(str(doubt))
@@ -89,11 +80,11 @@ def _active_by_peers(host: Host, devices: list[RdmaDevice], layer: str, worst: S
 
 def _linked(device: RdmaDevice, port: RdmaPort) -> bool:
     """LinkUp and not ACTIVE is the subnet manager's business, and another check's."""
-    state = port.state.need(f"the state of {port_name(device, port)}")
-    return state == "ACTIVE" or port.physical.need(f"the link of {port_name(device, port)}") == "LinkUp"
+    state = port.state.need(f"the state of {fabric.port_name(device, port)}")
+    return state == "ACTIVE" or port.physical.need(f"the link of {fabric.port_name(device, port)}") == "LinkUp"
 
 
-def _unlinked(host: Host, of: Port, whole: int, severity: Severity) -> Finding:
+def _unlinked(host: Host, of: fabric.Port, whole: int, severity: Severity) -> Finding:
     device, port = of
     physical = port.physical.value or "no physical state"
     hint = (
@@ -102,7 +93,7 @@ def _unlinked(host: Host, of: Port, whole: int, severity: Severity) -> Finding:
         else "reseat or replace the cable and the transceiver, and look at the switch's side"
     )
     return Finding(
-        f"{port_name(device, port)} is {port.state.value} ({physical}), and {whole} equal cards have all their links",
+        f"{fabric.port_name(*of)} is {port.state.value} ({physical}), and {whole} equal cards have all their links",
         severity,
         device.name,
         {f"{port.state.value}, {physical}": port.state.via, f"{whole} whole cards": host.infiniband.via},
@@ -120,10 +111,10 @@ def _none_linked(host: Host, kind: str, layer: str) -> Finding:
     )
 
 
-@of_each_port("an InfiniBand link")
+@fabric.of_each_port("an InfiniBand link")
 def host_infiniband_no_subnet_manager(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every InfiniBand port with a link was made ACTIVE by a subnet manager."""
-    name = port_name(device, port)
+    name = fabric.port_name(device, port)
     if _layer(device, port) != "InfiniBand" or port.physical.need(f"the link of {name}") != "LinkUp":
         raise Skip("no InfiniBand link")
     state = port.state.need(f"the state of {name}")
@@ -137,7 +128,7 @@ def host_infiniband_no_subnet_manager(device: RdmaDevice, port: RdmaPort) -> Ite
         )
 
 
-@of_each_port("counters of an InfiniBand link")
+@fabric.of_each_port("counters of an InfiniBand link")
 def host_infiniband_link_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Cables and transceivers of InfiniBand ports make few errors."""
     skip_if(_layer(device, port) != "InfiniBand", "not InfiniBand")
@@ -145,7 +136,7 @@ def host_infiniband_link_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[
     for name in _PHYSICAL_NEVER:
         if count := _counters(device, port).get(name, 0):
             yield warning(
-                f"{port_name(device, port)} counts {count} {name}",
+                f"{fabric.port_name(device, port)} counts {count} {name}",
                 device.name,
                 {f"{name} {count}": port.counters.via},
                 "clean or replace the cable and the transceiver, then reset the counters with `perfquery -R`; "
@@ -153,7 +144,7 @@ def host_infiniband_link_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[
             )
 
 
-@of_each_port("counters")
+@fabric.of_each_port("counters")
 def host_rdma_transport_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """RDMA packets reach the other side without many timeouts and discards."""
     hint = "look for congestion: on Ethernet the switches need flow control (PFC, ECN) for this traffic class"
@@ -162,7 +153,7 @@ def host_rdma_transport_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[F
 
 def _counters(device: RdmaDevice, port: RdmaPort) -> dict[str, int]:
     skip_if(port.counters.is_unsupported, "no counters")
-    return dict(port.counters.need(f"the counters of {port_name(device, port)}"))
+    return dict(port.counters.need(f"the counters of {fabric.port_name(device, port)}"))
 
 
 def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: str) -> Iterator[Finding]:
@@ -171,17 +162,17 @@ def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: 
     skip_if(not limits.keys() & counters.keys(), "none of these counters")
     hours = max(1.0, device.counting_s.need("the time since boot") / _HOUR_S)
     for name, limit in limits.items():
-        rate = counters.get(name, 0) / hours
-        if rate > limit:
+        count = counters.get(name, 0)
+        if count / hours > limit:
             yield warning(
-                f"{port_name(device, port)} counts {counters[name]} {name} in {hours:.1f} h, more than {limit} an hour",
+                f"{fabric.port_name(device, port)} counts {count} {name} in {hours:.1f} h, more than {limit} an hour",
                 device.name,
-                {f"{name} {counters[name]}": port.counters.via, f"{hours:.1f} h": device.counting_s.via},
+                {f"{name} {count}": port.counters.via, f"{hours:.1f} h": device.counting_s.via},
                 f"{hint}; check it with `perfquery` or in /sys/class/infiniband/{device.name}/ports/{port.number}",
             )
 
 
-@of_each_port("a counter of lost links")
+@fabric.of_each_port("a counter of lost links")
 def host_rdma_link_flapping(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """No RDMA port lost its link again and again since boot."""
     counters = _counters(device, port)
@@ -190,7 +181,7 @@ def host_rdma_link_flapping(device: RdmaDevice, port: RdmaPort) -> Iterator[Find
     days = device.counting_s.need("the time since boot") / _DAY_S
     if count > max(_DOWNED_MOST, days):
         yield warning(
-            f"{port_name(device, port)} lost its link {count} times in {days:.1f} days",
+            f"{fabric.port_name(device, port)} lost its link {count} times in {days:.1f} days",
             device.name,
             {f"link_downed {count}": port.counters.via, f"{days:.1f} days": device.counting_s.via},
             "a lost link ends the job or stalls it: clean or replace the cable and the transceiver, or try another "
@@ -198,18 +189,20 @@ def host_rdma_link_flapping(device: RdmaDevice, port: RdmaPort) -> Iterator[Find
         )
 
 
-@of_data_devices
+@fabric.of_data_devices
 def host_rdma_rates_differ(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """The active ports of equal cards run at one rate."""
     compared = 0
-    for group in alike(active_ports(devices)):
+    for group in fabric.alike(fabric.active_ports(devices)):
         compared += 1
-        rates = [(device, port, port.rate.need(f"the rate of {port_name(device, port)}")) for device, port in group]
+        rates = [
+            (device, port, port.rate.need(f"the rate of {fabric.port_name(device, port)}")) for device, port in group
+        ]
         best = max(rate for _, _, rate in rates)
         for device, port, rate in rates:
             if rate < best:
                 yield warning(
-                    f"{port_name(device, port)} runs at {rate:g} Gb/s and an equal port at {best:g} Gb/s",
+                    f"{fabric.port_name(device, port)} runs at {rate:g} Gb/s and an equal port at {best:g} Gb/s",
                     device.name,
                     {f"{rate:g} Gb/s": port.rate.via, f"{best:g} Gb/s": host.infiniband.via},
                     "the slowest port sets the pace of a collective: reseat the cable and the transceiver, and compare "
@@ -218,13 +211,13 @@ def host_rdma_rates_differ(host: Host, devices: list[RdmaDevice]) -> Iterator[Fi
     skip_if(not compared, "no two equal ports are active")
 
 
-@of_data_devices
+@fabric.of_data_devices
 def host_rdma_firmware_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """Equal RDMA cards run the same firmware."""
     boards: dict[str, dict[str, str]] = defaultdict(dict)
     for device in devices:
         if not device.board.is_unsupported and not device.firmware.is_unsupported:
-            boards[board(device)][device.name] = device.firmware.need(f"the firmware of {device.name}")
+            boards[fabric.board(device)][device.name] = device.firmware.need(f"the firmware of {device.name}")
     skip_if(all(len(found) < 2 for found in boards.values()), "no two RDMA cards of one board are here")
     for kind, found in boards.items():
         if len(set(found.values())) > 1:
@@ -240,13 +233,13 @@ def host_rdma_firmware_differs(host: Host, devices: list[RdmaDevice]) -> Iterato
             )
 
 
-@of_data_devices
+@fabric.of_data_devices
 def host_rdma_link_layers_differ(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """Equal RDMA cards speak the same link layers."""
     boards: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for device in devices:
         for port in device.ports.need(f"the ports of {device.name}"):
-            boards[board(device)][device.pci.rsplit(".", 1)[0]].append(_layer(device, port))
+            boards[fabric.board(device)][device.pci.rsplit(".", 1)[0]].append(_layer(device, port))
     skip_if(all(len(cards) < 3 for cards in boards.values()), "fewer than three RDMA cards of one board are here")
     for cards in boards.values():
         said = {card: " and ".join(sorted(layers)) for card, layers in cards.items()}
@@ -264,12 +257,12 @@ def host_rdma_link_layers_differ(host: Host, devices: list[RdmaDevice]) -> Itera
                 )
 
 
-@of_data_devices
+@fabric.of_data_devices
 def host_rdma_mtu_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """The network interfaces of equal active RDMA ports have one MTU."""
     interfaces: dict[str, NetInterface] = {}
     compared = 0
-    for group in alike(active_ports(devices)):
+    for group in fabric.alike(fabric.active_ports(devices)):
         if not interfaces:
             interfaces = {item.name: item for item in host.network.need("the network interfaces")}
         nets = [interfaces[net] for device, _ in group for net in device.nets if net in interfaces]
@@ -291,10 +284,10 @@ def host_rdma_mtu_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Fin
     skip_if(not compared, "no two equal RDMA ports have network interfaces that are up")
 
 
-@of_each_port("RDMA over Ethernet")
+@fabric.of_each_port("RDMA over Ethernet")
 def host_roce_v2_gid_missing(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every active RDMA port on Ethernet has an address of RoCE version 2."""
-    name = port_name(device, port)
+    name = fabric.port_name(device, port)
     if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
         raise Skip("no active port on Ethernet")
     unknown_if(port.gids.is_unsupported, "its GID table was not observed")

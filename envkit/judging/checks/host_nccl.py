@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from envkit.judging.checks._fabric import (
-    NameFilter,
-    active_ports,
-    data_devices,
-    name_filter,
-    nccl_settings,
-    port_name,
-    rdma_devices,
-)
+from envkit.judging.checks import _fabric as fabric
 from envkit.judging.checks._host import is_workstation, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import note, skip_if
 from envkit.model import Finding, Severity, Skip
@@ -51,7 +43,7 @@ _TUNING = (
 def _setting(host: Host, name: str) -> tuple[str, str]:
     """A variable's value and where it was set; skips if it is not."""
     if name.startswith("NCCL_"):
-        found = nccl_settings(host).get(name)
+        found = fabric.nccl_settings(host).get(name)
     else:
         environment = host.environment.need("the environment")
         found = (environment[name], host.environment.via) if name in environment else None
@@ -69,7 +61,7 @@ def host_nccl_hca_invalid(host: Host) -> Iterator[Finding]:
     value, via = _setting(host, "NCCL_IB_HCA")
     devices = {device.name: device for device in host.infiniband.need("the RDMA devices")}
     here = (", ".join(devices), host.infiniband.via)
-    wanted = name_filter(value)
+    wanted = fabric.name_filter(value)
     bare = wanted.without_ports()
     taken = [name for name in devices if bare.takes(name)]
     if not taken:
@@ -98,23 +90,25 @@ def host_nccl_hca_invalid(host: Host) -> Iterator[Finding]:
 
 def _is_active(device: RdmaDevice) -> bool:
     ports = device.ports.need(f"the ports of {device.name}")
-    return any(port.state.need(f"the state of {port_name(device, port)}") == "ACTIVE" for port in ports)
+    return any(port.state.need(f"the state of {fabric.port_name(device, port)}") == "ACTIVE" for port in ports)
 
 
 def host_nccl_interface_unusable(host: Host) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME leaves NCCL an interface that is up and leads to other machines."""
     value, via = _setting(host, "NCCL_SOCKET_IFNAME")
-    wanted = name_filter(value)
+    wanted = fabric.name_filter(value)
     yield from _interfaces(host, "NCCL_SOCKET_IFNAME", value, via, wanted)
 
 
 def host_gloo_interface_unusable(host: Host) -> Iterator[Finding]:
     """GLOO_SOCKET_IFNAME names interfaces that are here and up."""
     value, via = _setting(host, "GLOO_SOCKET_IFNAME")
-    yield from _interfaces(host, "GLOO_SOCKET_IFNAME", value, via, NameFilter(tuple(value.split(",")), False, True))
+    yield from _interfaces(
+        host, "GLOO_SOCKET_IFNAME", value, via, fabric.NameFilter(tuple(value.split(",")), False, True)
+    )
 
 
-def _interfaces(host: Host, variable: str, value: str, via: str, wanted: NameFilter) -> Iterator[Finding]:
+def _interfaces(host: Host, variable: str, value: str, via: str, wanted: fabric.NameFilter) -> Iterator[Finding]:
     interfaces = host.network.need("the network interfaces")
     here = (", ".join(item.name for item in interfaces), host.network.via)
     taken = [item for item in interfaces if wanted.takes(item.name)]
@@ -135,7 +129,7 @@ def _interfaces(host: Host, variable: str, value: str, via: str, wanted: NameFil
 def host_nccl_transport_disabled(host: Host) -> Iterator[Finding]:
     """No variable turns off a fast way between GPUs or machines that is here."""
     need_driver(host)
-    settings = nccl_settings(host)
+    settings = fabric.nccl_settings(host)
     off = [row for row in _COSTLY if row[0] in settings and settings[row[0]][0] in row[1]]
     off_rdma = [row for row in _COSTLY_RDMA if row[0] in settings and settings[row[0]][0] in row[1]]
     if off:
@@ -158,7 +152,7 @@ def host_nccl_transport_disabled(host: Host) -> Iterator[Finding]:
 
 def _has_rdma(host: Host) -> bool:
     try:
-        return bool(active_ports(data_devices(host)))
+        return bool(fabric.active_ports(fabric.data_devices(host)))
     except Skip:
         return False
 
@@ -177,7 +171,7 @@ def host_nccl_debug_left_on(host: Host) -> Iterator[Finding]:
 
 def host_nccl_tuning_forced(host: Host) -> Iterator[Finding]:
     """No variable holds NCCL to an algorithm, a protocol or a number of channels."""
-    settings = nccl_settings(host)
+    settings = fabric.nccl_settings(host)
     for name in _TUNING:
         if name in settings and settings[name][0]:
             value, via = settings[name]
@@ -196,18 +190,18 @@ def host_nccl_gid_index_invalid(host: Host) -> Iterator[Finding]:
     skip_if(value.strip() == "-1", "NCCL_IB_GID_INDEX leaves the choice to NCCL")
     ports = [
         (device, port)
-        for device, port in active_ports(rdma_devices(host))
-        if port.layer.need(f"the link layer of {port_name(device, port)}") == "Ethernet"
+        for device, port in fabric.active_ports(fabric.rdma_devices(host))
+        if port.layer.need(f"the link layer of {fabric.port_name(device, port)}") == "Ethernet"
     ]
     skip_if(not ports, "no active RDMA port on Ethernet")
     for device, port in ports:
-        gids = {str(gid.index): gid.kind for gid in port.gids.need(f"the GIDs of {port_name(device, port)}")}
+        gids = {str(gid.index): gid.kind for gid in port.gids.need(f"the GIDs of {fabric.port_name(device, port)}")}
         kind = gids.get(value.strip())
         if kind == "RoCE v2":
             continue
         words = f"is of {kind}" if kind else "does not exist"
         yield Finding(
-            f"NCCL_IB_GID_INDEX={value}, and that entry of {port_name(device, port)} {words}",
+            f"NCCL_IB_GID_INDEX={value}, and that entry of {fabric.port_name(device, port)} {words}",
             Severity.WARNING if kind else Severity.ERROR,
             "NCCL_IB_GID_INDEX",
             {f"NCCL_IB_GID_INDEX={value}": via, f"{len(gids)} entries": port.gids.via},

@@ -14,25 +14,9 @@ from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
+from envkit.judging.checks import _torch
 from envkit.judging.checks._given import FIX, must_see
 from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
-from envkit.judging.checks._torch import (
-    OWN_WHEEL,
-    REINSTALL,
-    bound_copies,
-    cuda_build,
-    evidence_of,
-    files_of,
-    path_and_version,
-    pin_of,
-    promise_of,
-    release_of,
-    requirements_of,
-    told_of,
-    torch_ended,
-    version_of,
-    wheel_of,
-)
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
 from envkit.subjects.image import NO_RECORD, Binding, ExpectedContents, ImportState, Library, Overwritten, TorchBuild
@@ -41,25 +25,25 @@ from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 def image_torch_import_fails(image: Image) -> Iterator[Finding]:
     """``import torch`` ends well in a process with the image's own environment."""
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     if ended.state is ImportState.DONE:
         return
     if ended.state is ImportState.KILLED:
         raise Unknown(f"import torch {ended}, by the image or by this machine (its processor, its memory)")
     if ended.state is ImportState.ABSENT:
-        promise = promise_of(image)
+        promise = _torch.promise_of(image)
         yield error(
             f"torch {promise.torch} was promised and there is no module named torch",
             "torch",
             {"absent": image.torch_import.via},
-            REINSTALL,
+            _torch.REINSTALL,
         )
         return
     yield error(
         f"import torch {ended}",
         "torch",
         {ended: image.torch_import.via},
-        "look at the findings beside this one for the library that does not fit; " + REINSTALL,
+        "look at the findings beside this one for the library that does not fit; " + _torch.REINSTALL,
     )
 
 
@@ -70,37 +54,37 @@ def _other_build(image: Image, build: TorchBuild, promise: ExpectedContents) -> 
             f"torch {wanted} was promised and torch {build.version} is imported",
             build.path,
             {build.version: "torch.__version__", wanted: image.promise.via},
-            REINSTALL,
+            _torch.REINSTALL,
         )
     if promise.cuda and not build.cuda:
         yield error(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built without CUDA: it runs on the CPU",
             build.path,
             {"None": "torch.version.cuda", promise.cuda: image.promise.via},
-            "install torch from the index of the promised CUDA; " + REINSTALL,
+            "install torch from the index of the promised CUDA; " + _torch.REINSTALL,
         )
     elif promise.cuda and Cuda(promise.cuda).upto(2) != Cuda(build.cuda).upto(2):
         yield error(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built for CUDA {build.cuda}",
             build.path,
             {build.cuda: "torch.version.cuda", promise.cuda: image.promise.via},
-            "install torch from the index of the promised CUDA; " + REINSTALL,
+            "install torch from the index of the promised CUDA; " + _torch.REINSTALL,
         )
     elif not promise.cuda and build.cuda:
         yield warning(
             f"a torch without CUDA was promised and torch {build.version} is built for CUDA {build.cuda}",
             build.path,
             {build.cuda: "torch.version.cuda"},
-            REINSTALL,
+            _torch.REINSTALL,
         )
 
 
 def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own."""
-    promise = promise_of(image)
+    promise = _torch.promise_of(image)
     skip_if(not promise.torch, "no torch was promised")
-    if torch_ended(image).state is ImportState.ABSENT:
-        yield error(f"torch {promise.torch} was promised and there is none", "torch", {}, REINSTALL)
+    if _torch.torch_ended(image).state is ImportState.ABSENT:
+        yield error(f"torch {promise.torch} was promised and there is none", "torch", {}, _torch.REINSTALL)
         return
     build = image.torch.need("torch's build")
     others = list(_other_build(image, build, promise))
@@ -115,16 +99,16 @@ def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
             f"torch {build.version} is imported from {build.path}, and {strange.path} is not a file of the "
             "locked wheel",
             strange.path,
-            evidence_of([strange]),
-            "take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
+            _torch.evidence_of([strange]),
+            "take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + _torch.REINSTALL,
         )
 
 
 def image_cudart_mismatch(image: Image) -> Iterator[Finding]:
     """The CUDA runtime that torch binds has the major it was built with, and no older minor."""
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
-    copies = bound_copies(image, "cudart")
+    copies = _torch.bound_copies(image, "cudart")
     unknown_if(not copies, "no libcudart is mapped, though torch is built with CUDA: it may be linked statically")
     for copy in copies:
         unknown_if(not copy.version, f"{copy.path} does not say its version: {copy.version_via}")
@@ -135,8 +119,8 @@ def image_cudart_mismatch(image: Image) -> Iterator[Finding]:
         yield error(
             f"torch {build.version} is built with CUDA {wanted} and binds libcudart {has} from {copy.path}, {how}",
             copy.path,
-            {**evidence_of([copy]), str(wanted): "torch.version.cuda"},
-            OWN_WHEEL,
+            {**_torch.evidence_of([copy]), str(wanted): "torch.version.cuda"},
+            _torch.OWN_WHEEL,
         )
 
 
@@ -150,17 +134,17 @@ def _from_pin(image: Image, prefix: str, family: str) -> tuple[str, str, str, st
     Raises Unknown if METADATA pins nothing or nothing of the family is there.
     """
     lacking = f"torch's build was not observed ({image.torch.missing}) and its METADATA pins no {prefix}"
-    name, wanted = or_unknown(pin_of(image, prefix), lacking)
+    name, wanted = or_unknown(_torch.pin_of(image, prefix), lacking)
     mapped = image.mapped(family)
     if mapped:
         library = mapped[0]
-        has, path, evidence = version_of(library), library.path, evidence_of([library])
+        has, path, evidence = _torch.version_of(library), library.path, _torch.evidence_of([library])
         what = f"{family} {has} is mapped from {path}"
     else:
-        wheel = or_unknown(wheel_of(image, name), f"no {family} library is mapped and {name} is not installed")
-        files = files_of(image, name)
+        wheel = or_unknown(_torch.wheel_of(image, name), f"no {family} library is mapped and {name} is not installed")
+        files = _torch.files_of(image, name)
         has, path = wheel.version, files[0].path if files else name
-        evidence = {**evidence_of(files[:1]), f"{name}=={has}": "importlib.metadata"}
+        evidence = {**_torch.evidence_of(files[:1]), f"{name}=={has}": "importlib.metadata"}
         what = f"{name} {has} is installed with {path}"
     return wanted, has, path, what, {**evidence, f"{name}=={wanted}": "Requires-Dist of torch"}
 
@@ -172,11 +156,13 @@ def _unlike_pin(image: Image, family: str, name: str, fits: Callable[[str, str],
     """
     pinned, has, path, what, evidence = _from_pin(image, f"nvidia-{family}", family)
     if fits(has, pinned):
-        raise Unknown(f"import torch {torch_ended(image)}; {what}, which fits, but what torch binds was not seen")
-    wheel = wheel_of(image, "torch")
+        raise Unknown(
+            f"import torch {_torch.torch_ended(image)}; {what}, which fits, but what torch binds was not seen"
+        )
+    wheel = _torch.wheel_of(image, "torch")
     torch = f"torch {wheel.version}" if wheel else "torch"
     message = f"{what}, and {torch} is built with {name} {pinned}"
-    return error(message, path, evidence, REINSTALL)
+    return error(message, path, evidence, _torch.REINSTALL)
 
 
 def _nccl_fits(has: Nccl, built: Nccl) -> bool:
@@ -185,29 +171,29 @@ def _nccl_fits(has: Nccl, built: Nccl) -> bool:
 
 def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
     """The cuDNN that torch binds has the major it was built with and no older minor; the patch is free."""
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     if ended.state is not ImportState.DONE:
         yield _unlike_pin(image, "cudnn", "cuDNN", lambda has, pinned: _cudnn_fits(Cudnn(has), Cudnn(pinned)))
         return
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     skip_if(not build.cudnn, f"torch {build.version} is built without cuDNN")
     wanted = Cudnn.from_int(build.cudnn)
-    copies = bound_copies(image, "cudnn")
+    copies = _torch.bound_copies(image, "cudnn")
     unknown_if(not copies, "no libcudnn is mapped, though torch is built with cuDNN: it may be linked statically")
     for copy in copies:
-        has = Cudnn(version_of(copy))
+        has = Cudnn(_torch.version_of(copy))
         if not _cudnn_fits(has, wanted):
             yield error(
                 f"torch {build.version} is built with cuDNN {wanted} and binds cuDNN {has} from {copy.path}",
                 copy.path,
-                {**evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
+                {**_torch.evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
                 f"install the cuDNN wheel that torch requires ({wanted} or a later minor of its major)",
             )
 
 
 def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
     """All parts of cuDNN come from one directory and one release."""
-    cuda_build(image)
+    _torch.cuda_build(image)
     parts = [lib for lib in image.libraries.need("the mapped libraries") if lib.name.split("_")[0] == "cudnn"]
     skip_if(not parts, "no cuDNN is mapped")
     late = {step.what: step.error for step in image.late.need("what torch loads late") if "cudnn" in step.what}
@@ -228,11 +214,11 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
             parts[-1],
         )
         yield error(
-            f"cuDNN is mixed: {shim.soname} of {release_of(shim)} from {posixpath.dirname(shim.path)} with "
-            f"{odd.soname} of {release_of(odd)} from {posixpath.dirname(odd.path)}",
+            f"cuDNN is mixed: {shim.soname} of {_torch.release_of(shim)} from {posixpath.dirname(shim.path)} with "
+            f"{odd.soname} of {_torch.release_of(odd)} from {posixpath.dirname(odd.path)}",
             odd.path,
-            evidence_of(parts),
-            OWN_WHEEL,
+            _torch.evidence_of(parts),
+            _torch.OWN_WHEEL,
         )
     elif not said and releases == {("", "")}:
         raise Unknown("no part of cuDNN says its version and no wheel owns one")
@@ -256,7 +242,7 @@ def _who_binds(bindings: Sequence[Binding]) -> str:
 
 def image_library_twice(image: Image) -> Iterator[Finding]:
     """No library of CUDA is mapped from two files."""
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     families: dict[str, list[Library]] = {}
     for library in image.libraries.need("the mapped libraries"):
         if library.name not in _OPENMP:  # wheels carry copies of their own, under other sonames
@@ -271,10 +257,13 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
         binds = _who_binds(bindings) or "neither is bound by torch"
         same = len({copy.soname for copy in copies}) < len(copies)
         yield Finding(
-            f"{name} is mapped twice, from {' and '.join(path_and_version(copy) for copy in copies)}; {binds}",
+            f"{name} is mapped twice, from {' and '.join(_torch.path_and_version(copy) for copy in copies)}; {binds}",
             Severity.ERROR if same else Severity.WARNING,
             copies[-1].path,
-            {**evidence_of(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
+            {
+                **_torch.evidence_of(copies),
+                **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings},
+            },
             "find what opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
         )
     if clean and ended.state is not ImportState.DONE:
@@ -298,7 +287,7 @@ def _made_for(library: Library) -> Iterator[tuple[int, str]]:
 
 def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
     """No mapped library was made for another CUDA major than torch."""
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     major = Cuda(build.cuda).major
     said = False
     for library in image.libraries.need("the mapped libraries"):
@@ -308,44 +297,44 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
         if made_for != major:
             yield error(
                 f"torch {build.version} is built with CUDA {build.cuda} and {library.path} is made for CUDA {made_for} "
-                f"({release_of(library)})",
+                f"({_torch.release_of(library)})",
                 library.path,
-                {**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
-                f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
+                {**_torch.evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
+                f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + _torch.REINSTALL,
             )
     unknown_if(not said, "no mapped library says which CUDA it is made for: they may be linked statically")
 
 
 def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
     """The NCCL that torch binds is of the major it was built with and not older."""
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     if ended.state is not ImportState.DONE:
         yield _unlike_pin(image, "nccl", "NCCL", lambda has, pinned: _nccl_fits(Nccl(has), Nccl(pinned)))
         return
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     skip_if(not build.nccl, f"torch {build.version} is built without NCCL")
     wanted = Nccl(build.nccl)
-    copies = bound_copies(image, "nccl")
+    copies = _torch.bound_copies(image, "nccl")
     if not copies:
-        pin = pin_of(image, "nvidia-nccl")
+        pin = _torch.pin_of(image, "nvidia-nccl")
         if pin is not None:
             raise Unknown(f"no libnccl is mapped, though torch requires {pin[0]}")
         raise Skip("no libnccl is mapped: torch has NCCL linked in")
     for copy in copies:
-        has = Nccl(version_of(copy))
+        has = Nccl(_torch.version_of(copy))
         if _nccl_fits(has, wanted):
             continue
         yield error(
             f"torch {build.version} is built with NCCL {wanted} and binds NCCL {has} from {copy.path}",
             copy.path,
-            {**evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
+            {**_torch.evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
             f"install the NCCL wheel that torch requires ({wanted})",
         )
 
 
 def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
     """The installed distributions are the locked ones, and no further NVIDIA wheel is there."""
-    promise = promise_of(image)
+    promise = _torch.promise_of(image)
     found: dict[str, list[str]] = {}
     for wheel in image.wheels.need("the installed distributions"):
         found.setdefault(wheel.name, []).append(wheel.version)
@@ -359,17 +348,17 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
                 f"{name} {version} is locked and not installed",
                 name,
                 {f"{name}=={version}": image.promise.via},
-                REINSTALL,
+                _torch.REINSTALL,
             )
         elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
-            files = files_of(image, name)
+            files = _torch.files_of(image, name)
             where = files[0].path if files else name
             yield error(
                 f"{name} {version} is locked and {' and '.join(versions)} is installed"
                 + (f", with {where}" if files else ""),
                 where,
                 {f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
-                REINSTALL,
+                _torch.REINSTALL,
             )
     for name in sorted(set(found) - set(locked)) if promise.whole else ():
         if name.startswith("nvidia-"):
@@ -383,7 +372,7 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
 
 def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     """The lock of the image pins its base and its Debian packages, so that another build gets the same."""
-    for clause in or_skip(promise_of(image).unpinned, "what the lock does not pin was not recorded"):
+    for clause in or_skip(_torch.promise_of(image).unpinned, "what the lock does not pin was not recorded"):
         yield warning(
             clause,
             "the lock",
@@ -402,9 +391,9 @@ def _same_version(one: str, other: str) -> bool:
 
 def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
     """The NVIDIA wheels and triton are those that torch's own METADATA asks for."""
-    skip_if(wheel_of(image, "torch") is None, "no distribution named torch is installed")
+    skip_if(_torch.wheel_of(image, "torch") is None, "no distribution named torch is installed")
     seen: set[tuple[str, str]] = set()
-    for by, wanted in requirements_of(image):
+    for by, wanted in _torch.requirements_of(image):
         name = wanted.name.lower().replace("_", "-").replace(".", "-")
         if not name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton")) or (by, str(wanted)) in seen:
             continue
@@ -415,12 +404,12 @@ def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
                 f"{by} requires {name}{wanted.specifier} and it is not installed",
                 name,
                 {f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                REINSTALL,
+                _torch.REINSTALL,
             )
         for wheel in wheels:  # two, if an installation was cut short
             if wanted.specifier.contains(wheel.version, prereleases=True):
                 continue
-            files = files_of(image, name)
+            files = _torch.files_of(image, name)
             where = files[0].path if files else name
             yield Finding(
                 f"{by} requires {name}{wanted.specifier} and {wheel.version} is installed"
@@ -428,7 +417,7 @@ def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
                 Severity.WARNING if _is_newer(wheel.version, list(wanted.specifier)) else Severity.ERROR,
                 where,
                 {f"{name}=={wheel.version}": image.wheels.via, f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                REINSTALL,
+                _torch.REINSTALL,
             )
     skip_if(not seen, "torch's METADATA asks for no wheel of NVIDIA's and for no triton")
 
@@ -461,14 +450,14 @@ def _overwritten_library(one: Overwritten, mapped: Library | None) -> Finding:
             Severity.ERROR if _ends_programs(one) else Severity.WARNING,
             one.path,
             {one.path: "RECORD, stat"},
-            REINSTALL,
+            _torch.REINSTALL,
         )
     found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
     lists = f"{' and '.join(one.owners)} {'both list it' if len(one.owners) > 1 else 'lists it'}"
     return error(
         f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
         one.path,
-        {one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
+        {one.path: _torch.told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
         "remove every wheel that lists the file, then install the one that torch requires",
     )
 
@@ -494,7 +483,7 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
             f"{' and '.join(others[0].owners)}",
             others[0].path,
             {one.path: one.found for one in others[:10]},
-            REINSTALL,
+            _torch.REINSTALL,
         )
 
 
@@ -503,7 +492,7 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
 
     Declared GPUs and present ones are judged alike; which are present may stay open where some were declared.
     """
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     declared = () if image.promise.reason is Reason.NO_PROMISE else image.promise.need("the image's promise").gpus
     here = image.devices.value or () if declared else image.devices.need("the devices at hand")
     gpus = (*declared, *here)

@@ -7,34 +7,11 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts, served
+from envkit.judging import nvidia_require as require
+from envkit.judging.checks import _launch as job
 from envkit.judging.checks._host import gpu_name, loaded_driver, need_driver, nvml_answers
-from envkit.judging.checks._launch import (
-    AGAIN,
-    driver_files,
-    image,
-    promised_gpus,
-    said,
-    searched,
-    sm_of,
-    sms_of,
-    some,
-    some_given,
-    torch_of,
-    variables,
-    wanted,
-)
 from envkit.judging.checks._outcomes import error, note, or_skip, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import ptx_isa
-from envkit.judging.nvidia_require import (
-    InvalidExpression,
-    Properties,
-    Requirement,
-    asks,
-    disabled,
-    met,
-    requirements,
-    same_brand,
-)
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
 from envkit.subjects.launch import CompatLibrary, Launch
@@ -49,15 +26,15 @@ _BRANDS = {
 }  # fmt: skip
 
 
-def _required(launch: Launch) -> list[Requirement]:
+def _required(launch: Launch) -> list[require.Requirement]:
     """The image's requirements; raises Skip if there are none, Nonsense for an old image's unreadable version."""
-    wanted(launch)
-    found = list(requirements(variables(launch)))
+    job.wanted(launch)
+    found = list(require.requirements(job.variables(launch)))
     skip_if(not found, "the image sets no NVIDIA_REQUIRE_* conditions")
     return found
 
 
-def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
+def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> require.Properties:
     """What is asked about, as far as it is asked; raises Unknown for what was not observed."""
     cuda = nvml_answers(launch.host).cuda if "cuda" in asked else ""
     unknown_if("cuda" in asked and not cuda, "the driver did not say which CUDA it speaks")
@@ -65,8 +42,8 @@ def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
     if "brand" in asked:  # what has none is of the brand that NVML calls unknown
         lacks = gpu.brand.is_unsupported
         brand = "unknown" if lacks else gpu.brand.need(f"the brand of {gpu_name(gpu)}")
-    sm = sm_of(gpu) if "arch" in asked else None
-    return Properties(
+    sm = job.sm_of(gpu) if "arch" in asked else None
+    return require.Properties(
         cuda or None,
         str(loaded_driver(launch.host)[0]) if "driver" in asked else None,
         f"{sm.major}.{sm.minor}" if sm else None,
@@ -74,13 +51,15 @@ def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
     )
 
 
-def _unmet(launch: Launch, required: list[Requirement]) -> Iterator[tuple[Requirement, str, dict[str, str]]]:
+def _unmet(
+    launch: Launch, required: list[require.Requirement]
+) -> Iterator[tuple[require.Requirement, str, dict[str, str]]]:
     """Each requirement that some GPU does not meet, what the machine has in its place, and the evidence."""
     for one in required:
-        for gpu in some_given(launch):
-            about = _about(launch, gpu, asks(one.text))
+        for gpu in job.some_given(launch):
+            about = _about(launch, gpu, require.asks(one.text))
             try:
-                if met(one.text, about):
+                if require.met(one.text, about):
                     continue
                 has = [
                     f"{name} {value}"
@@ -90,7 +69,7 @@ def _unmet(launch: Launch, required: list[Requirement]) -> Iterator[tuple[Requir
                     if value
                 ]  # fmt: skip
                 why = f"{gpu_name(gpu)} has {', '.join(has)}"
-            except InvalidExpression as nonsense:
+            except require.InvalidExpression as nonsense:
                 why = f"it cannot be read: {nonsense}"
             yield one, why, {f"{one.variable}={one.text}": launch.job.environment.via, why: "NVML"}
             break
@@ -99,12 +78,12 @@ def _unmet(launch: Launch, required: list[Requirement]) -> Iterator[tuple[Requir
 def _short(text: str) -> str:
     first, _, rest = text.partition(" ")
     count = len(rest.split())
-    return f"{first} or {some(count, 'other alternative')}" if count else first
+    return f"{first} or {job.some(count, 'other alternative')}" if count else first
 
 
 def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*."""
-    skip_if(disabled(variables(launch)), f"{_DISABLE} turns the requirements off")
+    skip_if(require.disabled(job.variables(launch)), f"{_DISABLE} turns the requirements off")
     by_cdi = launch.job.way.value == "cdi"
     then = (
         "the toolkit does not check it if GPUs are passed by CDI"
@@ -119,20 +98,20 @@ def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
                 Severity.WARNING if by_cdi else Severity.ERROR,
                 one.variable,
                 evidence,
-                f"{fix}; {AGAIN}",
+                f"{fix}; {job.AGAIN}",
             )
-    except InvalidExpression as nonsense:
-        yield error(str(nonsense), "CUDA_VERSION", said(launch, "CUDA_VERSION"), "fix the image")
+    except require.InvalidExpression as nonsense:
+        yield error(str(nonsense), "CUDA_VERSION", job.said(launch, "CUDA_VERSION"), "fix the image")
 
 
 def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
     """Nothing turns the image's requirements off."""
-    wanted(launch)
-    if not disabled(variables(launch)):
+    job.wanted(launch)
+    if not require.disabled(job.variables(launch)):
         return
     try:
         hidden = [f"{one.variable} ({_short(one.text)})" for one, _, _ in _unmet(launch, _required(launch))]
-    except InvalidExpression as nonsense:
+    except require.InvalidExpression as nonsense:
         hidden = [str(nonsense)]
     except Skip:
         hidden = []
@@ -142,19 +121,19 @@ def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
         else f"{_DISABLE} is set although every requirement is met",
         Severity.WARNING if hidden else Severity.NOTE,
         _DISABLE,
-        said(launch, _DISABLE),
-        f"unset {_DISABLE}, and update the driver or take an image for an older CUDA; {AGAIN}",
+        job.said(launch, _DISABLE),
+        f"unset {_DISABLE}, and update the driver or take an image for an older CUDA; {job.AGAIN}",
     )
 
 
 def _needed(launch: Launch) -> tuple[Cuda, str, str]:
     """The CUDA that the image needs, what needs it and how that is known; raises Skip if nothing needs one."""
-    wanted(launch)
-    torch = torch_of(launch)
+    job.wanted(launch)
+    torch = job.torch_of(launch)
     if torch is not None:
         skip_if(not torch.cuda, f"torch {torch.version} is built without CUDA")
-        return Cuda(torch.cuda).upto(2), f"torch {torch.version}", image(launch).torch.via
-    text = variables(launch).get("CUDA_VERSION", "")
+        return Cuda(torch.cuda).upto(2), f"torch {torch.version}", job.image(launch).torch.via
+    text = job.variables(launch).get("CUDA_VERSION", "")
     try:
         return Cuda(text).upto(2), "the image", "CUDA_VERSION"
     except ValueError:
@@ -185,7 +164,7 @@ def _unfit(one: CompatLibrary, driver: Driver, gpus: tuple[Gpu, ...], facts: Fac
     for gpu in gpus:
         if one.brands:
             brand = gpu.brand.need(f"the brand of {gpu_name(gpu)}")
-            number = next((value for name, value in _BRANDS.items() if same_brand(name, brand)), 0)
+            number = next((value for name, value in _BRANDS.items() if require.same_brand(name, brand)), 0)
             if number not in one.brands:
                 return f"its note leaves out the brand of {gpu_name(gpu)}"
         else:
@@ -207,7 +186,7 @@ def _datacenter(name: str, facts: Facts) -> bool | None:
 
 def _bridges(launch: Launch, facts: Facts, cuda: Cuda, driver: Driver) -> list[CompatLibrary]:
     """The compat libraries of the image that would run here and speak the major of ``cuda``."""
-    gpus = some_given(launch)
+    gpus = job.some_given(launch)
     fitting = []
     for one in launch.compat.need("the forward-compatibility libraries of the image"):
         spoken = Cuda(one.cuda) if one.cuda else facts.native_cuda(Driver(one.driver))
@@ -223,7 +202,7 @@ def launch_driver_too_old_for_cuda(launch: Launch, facts: Facts) -> Iterator[Fin
     if speaks.major >= cuda.major or _bridges(launch, facts, cuda, driver):
         return
     libraries = launch.compat.need("the forward-compatibility libraries of the image")
-    why = next((reason for one in libraries if (reason := _unfit(one, driver, some_given(launch), facts))), "")
+    why = next((reason for one in libraries if (reason := _unfit(one, driver, job.some_given(launch), facts))), "")
     compat = f"its compat library does not help: {why}" if why else "the image has no compat library that helps"
     floor = facts.driver_min(cuda)
     needs = f" and needs driver {floor.compat} or newer" if floor.compat else ""
@@ -232,7 +211,7 @@ def launch_driver_too_old_for_cuda(launch: Launch, facts: Facts) -> Iterator[Fin
         "driver",
         {**evidence, str(cuda): via},
         f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer, or take an image for CUDA "
-        f"{speaks.major}; on a data-center GPU NVIDIA's cuda-compat package bridges the gap; {AGAIN}",
+        f"{speaks.major}; on a data-center GPU NVIDIA's cuda-compat package bridges the gap; {job.AGAIN}",
     )
 
 
@@ -243,7 +222,7 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
     skip_if(speaks.major >= cuda.major, f"driver {driver} supports CUDA {speaks} and needs no compat library")
     fitting = _bridges(launch, facts, cuda, driver)
     skip_if(not fitting, "the image has no compat library that fits here")
-    by_path = {posixpath.dirname(file.path) for file, _ in driver_files(launch, "compat")}
+    by_path = {posixpath.dirname(file.path) for file, _ in job.driver_files(launch, "compat")}
     offered = [one for one in launch.compat.need("the compat libraries") if one.offered]
     if any(posixpath.dirname(one.path) in by_path for one in fitting):
         return
@@ -256,31 +235,31 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
         + (f"/usr/local/cuda/compat holds {len(offered)} of them" if many else f"the toolkit does not look in {where}"),
         where,
         {**evidence, fitting[0].path: launch.compat.via},
-        f"put {where} first on LD_LIBRARY_PATH, or make /usr/local/cuda point to its toolkit only; {AGAIN}",
+        f"put {where} first on LD_LIBRARY_PATH, or make /usr/local/cuda point to its toolkit only; {job.AGAIN}",
     )
 
 
 def launch_compat_library_incompatible(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """A compat library that ld.so would find first runs on this driver and these GPUs."""
-    wanted(launch)
+    job.wanted(launch)
     need_driver(launch.host)
     libraries = launch.compat.need("the forward-compatibility libraries of the image")
     found = [
         (one, by)
         for one in libraries
-        for file, by in driver_files(launch, "compat")
+        for file, by in job.driver_files(launch, "compat")
         if posixpath.dirname(file.path) == posixpath.dirname(one.path)
     ]
     skip_if(not found, "no compat library of the image is searched")
     driver, via = loaded_driver(launch.host)
     for one, by in dict(found).items():
-        why = _unfit(one, driver, some_given(launch), facts)
+        why = _unfit(one, driver, job.some_given(launch), facts)
         if why:
             yield error(
                 f"{one.path} is found first, by {by}, and does not run here: {why}",
                 posixpath.dirname(one.path),
                 {one.driver: "its file name", str(driver): via, one.path: by},
-                f"take its directory off {by}: the toolkit registers it on machines that need it; {AGAIN}",
+                f"take its directory off {by}: the toolkit registers it on machines that need it; {job.AGAIN}",
             )
 
 
@@ -294,20 +273,20 @@ def launch_minor_compat_in_use(launch: Launch, facts: Facts) -> Iterator[Finding
     )
     if speaks >= cuda:
         return
-    own = facts.driver_min(cuda).own
+    own = facts.driver_min(cuda).own or "of that CUDA"
     yield note(
         f"{what} is built for CUDA {cuda} and driver {driver} speaks CUDA {speaks}: PTX of the newer one is not "
         "compiled, and calls that need a newer driver return 36",
         "driver",
         {**evidence, str(cuda): via},
-        f"nothing while everything has machine code for the GPU; driver {own or 'of that CUDA'} has it all; {AGAIN}",
+        f"nothing while everything has machine code for the GPU; driver {own} has it all; {job.AGAIN}",
     )
 
 
 def _code(launch: Launch) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
     """What holds device code in the image: its name, machine code, PTX, and the CUDA it was built with; torch first."""
-    audit = image(launch)
-    torch = torch_of(launch)
+    audit = job.image(launch)
+    torch = job.torch_of(launch)
     if torch is not None and torch.cuda:
         code = audit.code.need("torch's device code")
         yield f"torch {torch.version}", list(map(Sm.parse, code.sass)), list(map(Sm.parse, code.ptx)), torch.cuda
@@ -318,7 +297,7 @@ def _code(launch: Launch) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
 
 def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """torch and every extension have machine code, or PTX, for every GPU that the job gets."""
-    gpus, doubt = sms_of(some_given(launch))
+    gpus, doubt = job.sms_of(job.some_given(launch))
     tegra = {row.sm for row in facts.archs if row.tegra}
     holders = list(_code(launch))
     skip_if(not holders, "nothing in the image holds device code")
@@ -331,15 +310,15 @@ def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
                 f"{name} has no code for {sm}: it holds {has}",
                 Severity.ERROR if name.startswith("torch ") else Severity.WARNING,
                 name,
-                {has: image(launch).code.via or "ELF sections", str(sm): "nvmlDeviceGetCudaComputeCapability"},
-                f"take a build for {sm} (`envkit facts gpu {sm}` names torch's), or another GPU; {AGAIN}",
+                {has: job.image(launch).code.via or "ELF sections", str(sm): "nvmlDeviceGetCudaComputeCapability"},
+                f"take a build for {sm} (`envkit facts gpu {sm}` names torch's), or another GPU; {job.AGAIN}",
             )
     unknown_if(doubt, doubt)
 
 
 def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """Where a GPU has only PTX to run on, the driver compiles that PTX."""
-    gpus, doubt = sms_of(some_given(launch))
+    gpus, doubt = job.sms_of(job.some_given(launch))
     speaks, driver, evidence = _spoken(launch)
     tegra = {row.sm for row in facts.archs if row.tegra}
     resting = [
@@ -361,30 +340,30 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
             f"{name} has only PTX of CUDA {made} for {sm}, and driver {driver} compiles that of CUDA {speaks}",
             name,
             {**evidence, str(made): "the PTX version that the build declares"},
-            f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
+            f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {job.AGAIN}",
         )
     unknown_if(doubt, doubt)
 
 
 def launch_torch_without_cuda(launch: Launch) -> Iterator[Finding]:
     """The image's torch is built with CUDA, where the job gets GPUs."""
-    names = wanted(launch)
-    torch = or_skip(torch_of(launch), "there is no torch in the image")
+    names = job.wanted(launch)
+    torch = or_skip(job.torch_of(launch), "there is no torch in the image")
     if not torch.cuda:
         yield error(
             f"the job gets GPU {', '.join(names)} and torch {torch.version} is built without CUDA: it runs on the CPU",
             torch.path,
-            {"None": image(launch).torch.via},
-            f"install torch from the index of a CUDA (`envkit lock`), or run without GPUs; {AGAIN}",
+            {"None": job.image(launch).torch.via},
+            f"install torch from the index of a CUDA (`envkit lock`), or run without GPUs; {job.AGAIN}",
         )
 
 
 def launch_driver_in_image(launch: Launch) -> Iterator[Finding]:
     """No driver library of the image is searched beside the machine's."""
-    wanted(launch)
+    job.wanted(launch)
     need_driver(launch.host)
     driver, via = loaded_driver(launch.host)
-    for file, by in driver_files(launch, "driver"):
+    for file, by in job.driver_files(launch, "driver"):
         version = file.path.rpartition(".so.")[2]
         same = version.count(".") > 0 and version.replace(".", "").isdecimal() and Driver(version) == driver
         yield Finding(
@@ -392,46 +371,51 @@ def launch_driver_in_image(launch: Launch) -> Iterator[Finding]:
             Severity.WARNING if same else Severity.ERROR,
             file.path,
             {file.path: by, str(driver): via},
-            f"take {file.owner or 'it'} out of the image: the engine brings the machine's; {AGAIN}",
+            f"take {file.owner or 'it'} out of the image: the engine brings the machine's; {job.AGAIN}",
         )
 
 
 def launch_driver_stub_on_search_path(launch: Launch) -> Iterator[Finding]:
     """No stub of the driver's libraries is searched by the job."""
-    wanted(launch)
-    files = image(launch).drivers.need("the driver's libraries in the image")
-    places = {posixpath.dirname(one.path): by for one in files if one.kind == "stub" and (by := searched(launch, one))}
+    job.wanted(launch)
+    files = job.image(launch).drivers.need("the driver's libraries in the image")
+    places = {
+        posixpath.dirname(one.path): by for one in files if one.kind == "stub" and (by := job.searched(launch, one))
+    }
     for folder, by in sorted(places.items()):
         yield error(
             f"{folder} holds stubs of the driver and ld.so searches it, by {by}",
             by,
             {folder: by},
-            f"take {folder} off {by}; LIBRARY_PATH is enough to link; {AGAIN}",
+            f"take {folder} off {by}; LIBRARY_PATH is enough to link; {job.AGAIN}",
         )
 
 
 def launch_platform_mismatch(launch: Launch) -> Iterator[Finding]:
     """The image is made for this machine's processor."""
-    made = image(launch).platform.need("the image's architecture")
+    made = job.image(launch).platform.need("the image's architecture")
     here = launch.host.architecture.need("this machine's processor")
     if made != here:
         yield error(
             f"the image is for {made} and this machine is {here}",
             launch.name,
-            {made: image(launch).platform.via, here: launch.host.architecture.via},
-            f"pull or build it for {here} (`--platform`); {AGAIN}",
+            {made: job.image(launch).platform.via, here: launch.host.architecture.via},
+            f"pull or build it for {here} (`--platform`); {job.AGAIN}",
         )
 
 
 def launch_gpu_not_in_lock(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets is one that the image was locked for."""
-    promised = promised_gpus(launch)
-    gpus, doubt = sms_of(some_given(launch))
+    promised = job.promised_gpus(launch)
+    gpus, doubt = job.sms_of(job.some_given(launch))
     unknown_if(doubt, doubt)
     for sm in (one for one in gpus if one not in promised):
         yield warning(
             f"the image was locked for {', '.join(map(str, promised))} and the job gets {sm}",
             str(sm),
-            {str(sm): "nvmlDeviceGetCudaComputeCapability", " ".join(map(str, promised)): image(launch).promise.via},
-            f"add the GPU to the specification, lock, build and prove it again: `envkit up`; {AGAIN}",
+            {
+                str(sm): "nvmlDeviceGetCudaComputeCapability",
+                " ".join(map(str, promised)): job.image(launch).promise.via,
+            },
+            f"add the GPU to the specification, lock, build and prove it again: `envkit up`; {job.AGAIN}",
         )

@@ -11,19 +11,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts, KnownBadRow
+from envkit.judging.checks import _torch
 from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
-from envkit.judging.checks._torch import (
-    OWN_WHEEL,
-    REINSTALL,
-    bound_copies,
-    cuda_build,
-    evidence_of,
-    release_of,
-    requirements_of,
-    torch_ended,
-    torchs_bindings,
-    wheel_of,
-)
 from envkit.model import Finding, Reason, Severity, Unknown
 from envkit.subjects import Image
 from envkit.subjects.image import ImportState, Library
@@ -49,7 +38,7 @@ def _required(image: Image) -> dict[str, tuple[str, Requirement]]:
     Raises Skip where it asks for none of NVIDIA's wheels: torch was then built to take the system's libraries.
     """
     found: dict[str, tuple[str, Requirement]] = {}
-    for by, wanted in requirements_of(image):
+    for by, wanted in _torch.requirements_of(image):
         for family, begins in _WHEELS.items():
             if re.fullmatch(re.escape(begins) + r"(?:-cu\d+)?", _name(wanted)):
                 found[family] = (by, wanted)
@@ -59,27 +48,27 @@ def _required(image: Image) -> dict[str, tuple[str, Requirement]]:
 
 def image_library_from_elsewhere(image: Image) -> Iterator[Finding]:
     """What torch binds of each CUDA library comes from the wheel that its METADATA asks for."""
-    build = cuda_build(image)
+    build = _torch.cuda_build(image)
     required = _required(image)
     mapped = image.libraries.need("the mapped libraries")
     image.bindings.need("what torch binds")
     judged = False
     for family, (by, wanted) in required.items():
         name = _name(wanted)
-        wheel = wheel_of(image, name)
+        wheel = _torch.wheel_of(image, name)
         if wheel is None or not any(lib.name == family for lib in mapped):
             continue  # a missing wheel is a finding of image-torch-requirement-not-met
         judged = True
-        for copy in bound_copies(image, family):
+        for copy in _torch.bound_copies(image, family):
             if copy.owner == name:
                 continue
-            callers = [one.caller for one in torchs_bindings(image, family) if one.path == copy.path]
+            callers = [one.caller for one in _torch.torchs_bindings(image, family) if one.path == copy.path]
             yield error(
                 f"{by} requires {name}, of which {wheel.version} is installed, and "
                 f"{callers[0] if callers else 'torch'} binds {family} from {copy.path}, {_whose(copy)}",
                 copy.path,
-                {**evidence_of([copy]), f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                OWN_WHEEL,
+                {**_torch.evidence_of([copy]), f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
+                _torch.OWN_WHEEL,
             )
     unknown_if(not judged, f"torch {build.version} asks for wheels of NVIDIA's and none of their libraries is mapped")
 
@@ -99,7 +88,7 @@ _JUDGED_APART = ("cudart", "cudnn", "cudnn_graph", "nccl", "cupti", "cublas")
 
 def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
     """Each library that torch binds is of the major that torch's METADATA pins and of no older minor."""
-    cuda_build(image)
+    _torch.cuda_build(image)
     required = _required(image)
     image.libraries.need("the mapped libraries")
     judged = False
@@ -107,7 +96,7 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
         pins = [one.version.removesuffix(".*") for one in wanted.specifier if one.operator == "=="]
         if family in _JUDGED_APART or not pins:
             continue
-        for copy in bound_copies(image, family):
+        for copy in _torch.bound_copies(image, family):
             unknown_if(not copy.version, f"{copy.path} says no version: {copy.version_via}")
             judged = True
             has, least = _numbers(copy.version), _numbers(pins[0])
@@ -117,21 +106,21 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
                 f"{by} requires {_name(wanted)} {pins[0]} and binds {family} {copy.version} from {copy.path}, "
                 + ("another major" if has[0] != least[0] else "an older minor"),
                 copy.path,
-                {**evidence_of([copy]), f"{_name(wanted)}{wanted.specifier}": f"Requires-Dist of {by}"},
-                OWN_WHEEL,
+                {**_torch.evidence_of([copy]), f"{_name(wanted)}{wanted.specifier}": f"Requires-Dist of {by}"},
+                _torch.OWN_WHEEL,
             )
     skip_if(not judged, "torch's METADATA pins no library that says its version and is mapped")
 
 
 def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
     """libcublas and the libcublasLt that it binds are of one release and lie in one directory."""
-    cuda_build(image)
-    mains, every = bound_copies(image, "cublas"), image.mapped("cublasLt")
+    _torch.cuda_build(image)
+    mains, every = _torch.bound_copies(image, "cublas"), image.mapped("cublasLt")
     skip_if(not mains or not every, "no cuBLAS is mapped: torch links it statically, or does not use it")
     for main in mains:
         caller = posixpath.basename(main.path)
         paths = {one.path for one in image.bindings.value or () if one.name == "cublasLt" and one.caller == caller}
-        paths |= {one.path for one in torchs_bindings(image, "cublasLt")}
+        paths |= {one.path for one in _torch.torchs_bindings(image, "cublasLt")}
         for light in [copy for copy in every if copy.path in paths] or every:
             # libcublas says the version of the libcublasLt that it binds (reproduced), so that its wheel speaks for it.
             has, works_with = main.owner_version or main.version, light.version or light.owner_version
@@ -142,15 +131,15 @@ def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
             yield error(
                 f"libcublas {has} from {main.path} uses libcublasLt {works_with} from {light.path}",
                 light.path,
-                evidence_of((main, light)),
-                OWN_WHEEL,
+                _torch.evidence_of((main, light)),
+                _torch.OWN_WHEEL,
             )
 
 
 def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
     """Beside the bound libnvrtc lies libnvrtc-builtins of its own version, and no other one is mapped."""
-    cuda_build(image)
-    copies = bound_copies(image, "nvrtc")
+    _torch.cuda_build(image)
+    copies = _torch.bound_copies(image, "nvrtc")
     skip_if(not copies, "no NVRTC is mapped")
     mapped = image.mapped("nvrtc-builtins")
     for copy in copies:
@@ -162,8 +151,8 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
             yield error(
                 f"libnvrtc {copy.version} from {copy.path} meets {other.path}, and asks for {wanted} beside it",
                 other.path,
-                evidence_of([copy, other]),
-                OWN_WHEEL,
+                _torch.evidence_of([copy, other]),
+                _torch.OWN_WHEEL,
             )
         if mapped:
             continue
@@ -178,8 +167,8 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
             yield error(
                 f"libnvrtc {copy.version} from {copy.path} needs {wanted}, and beside it is {found}",
                 copy.path,
-                evidence_of([copy, *beside]),
-                "install the NVRTC wheel that torch requires again; " + REINSTALL,
+                _torch.evidence_of([copy, *beside]),
+                "install the NVRTC wheel that torch requires again; " + _torch.REINSTALL,
             )
 
 
@@ -220,10 +209,10 @@ def _versions(image: Image, key: str) -> list[tuple[str, str]]:
         unit = 10000 if build.cudnn >= 90000 else 1000
         text = f"{build.cudnn // unit}.{build.cudnn % unit // 100}.{build.cudnn % 100}"
         return [(text, "torch._C._cudnn.getCompileVersion")] if build.cudnn else []
-    copies = bound_copies(image, key)
+    copies = _torch.bound_copies(image, key)
     if copies:
         return [(lib.version or lib.owner_version, lib.path) for lib in copies if lib.version or lib.owner_version]
-    wheel = wheel_of(image, key)
+    wheel = _torch.wheel_of(image, key)
     return [(wheel.version, wheel.name)] if wheel else []
 
 
@@ -261,9 +250,9 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
 
     A row for certain GPUs, or for several, asks for those that are declared or present.
     """
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     unknown_if(ended.state is not ImportState.DONE, f"import torch {ended}, so that what it binds was not seen")
-    cuda_build(image)
+    _torch.cuda_build(image)
     if not image.libraries.need("the mapped libraries"):
         raise Unknown("torch was imported and none of its libraries is mapped")
     open_rows: list[str] = []
@@ -292,7 +281,7 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
 
 def image_cupti_crashes(image: Image) -> Iterator[Finding]:
     """CUPTI, on which torch's profiler stands, answers where there is a driver."""
-    cuda_build(image)
+    _torch.cuda_build(image)
     copies = image.mapped("cupti")
     skip_if(not copies, "no CUPTI is mapped: torch links it statically, or does not use it")
     for copy in copies:
@@ -301,7 +290,7 @@ def image_cupti_crashes(image: Image) -> Iterator[Finding]:
             yield warning(
                 f"CUPTI from {copy.path} crashes when it is asked for its version: {copy.version_via}",
                 copy.path,
-                evidence_of([copy]),
+                _torch.evidence_of([copy]),
                 "install the CUPTI wheel that torch requires, or a driver that is new enough for it; without it "
                 "torch.profiler dies in the same way",
             )
@@ -314,7 +303,7 @@ _OPENMP = {"gomp": "GNU's libgomp", "iomp5": "Intel's libiomp5", "omp": "LLVM's 
 
 def image_openmp_twice(image: Image) -> Iterator[Finding]:
     """No process maps the OpenMP runtimes of two makers."""
-    ended = torch_ended(image)
+    ended = _torch.torch_ended(image)
     mapped = image.libraries.need("the mapped libraries")
     unknown_if(ended.state is ImportState.DONE and not mapped, "torch was imported and none of its libraries is mapped")
     torchs = [lib for lib in mapped if lib.name in _OPENMP]
@@ -334,7 +323,7 @@ def _two_makers(what: str, mapped: list[Library]) -> Iterator[Finding]:
         yield warning(
             f"{what} maps two OpenMP runtimes: {both}",
             mapped[-1].path,
-            {lib.path: f"{lib.found_via}; {release_of(lib)}" for lib in mapped},
+            {lib.path: f"{lib.found_via}; {_torch.release_of(lib)}" for lib in mapped},
             "use packages with one runtime, and do not mix conda's and pip's; KMP_DUPLICATE_LIB_OK hides the message "
             "and leaves the fault",
         )
