@@ -10,7 +10,7 @@ import pytest
 from envkit.host import fabric, machine, network, rdma
 from envkit.host.observe import Group, read_groups
 from envkit.host.root import HostRoot
-from envkit.subjects.host import FabricCard, FabricDaemons, Gid
+from envkit.subjects.host.fabric import FabricCard, FabricDaemons, Gid
 
 SWITCH, CARD, GPU = "0000:05:00.0", "0000:18:00.0", "0000:1b:00.0"
 PCI = "sys/devices/pci0000:00"

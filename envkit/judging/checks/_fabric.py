@@ -11,7 +11,8 @@ from envkit.judging.checks._made import check_by
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
+from envkit.subjects.host import Gpu
+from envkit.subjects.host.fabric import FabricCard, RdmaDevice, RdmaPort
 
 Port = tuple[RdmaDevice, RdmaPort]
 PortJudge = Callable[[RdmaDevice, RdmaPort], Iterator[Finding]]

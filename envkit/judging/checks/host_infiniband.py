@@ -14,7 +14,7 @@ from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import NetInterface, RdmaDevice, RdmaPort
+from envkit.subjects.host.fabric import NetInterface, RdmaDevice, RdmaPort
 
 _HOUR_S = 3600.0
 _DAY_S = 24 * _HOUR_S

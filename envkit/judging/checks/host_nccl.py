@@ -15,7 +15,7 @@ from envkit.judging.checks._host import is_workstation, need_driver, nvml_answer
 from envkit.judging.checks._outcomes import note, skip_if
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
-from envkit.subjects.host import RdmaDevice
+from envkit.subjects.host.fabric import RdmaDevice
 
 _UNSET = (
     "unset the variable, or name what is here; check it with `env | grep -E 'NCCL|UCX|GLOO|^FI_'` and in /etc/nccl.conf"

@@ -10,7 +10,7 @@ from envkit.judging.checks._host import AGAIN, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import or_unknown, skip_if, unknown_if, warning
 from envkit.model import Finding, Skip
 from envkit.subjects import Host
-from envkit.subjects.host import RdmaDevice
+from envkit.subjects.host.fabric import RdmaDevice
 
 # the module that makes an RDMA device of what the driver of the PCI function drives
 _RDMA_MODULE = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "efa": "efa"}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envkit.model import Observed
+from envkit.subjects.host import fabric, system
 from envkit.subjects.host.container import CdiSpec as CdiSpec
 from envkit.subjects.host.container import CriEngine as CriEngine
 from envkit.subjects.host.container import DaemonConfig as DaemonConfig
@@ -36,15 +37,6 @@ from envkit.subjects.host.driver import Reboot as Reboot
 from envkit.subjects.host.driver import Selinux as Selinux
 from envkit.subjects.host.driver import UnattendedUpgrades as UnattendedUpgrades
 from envkit.subjects.host.expected import Expected
-from envkit.subjects.host.fabric import Cufile as Cufile
-from envkit.subjects.host.fabric import FabricCard as FabricCard
-from envkit.subjects.host.fabric import FabricDaemons as FabricDaemons
-from envkit.subjects.host.fabric import FabricLog as FabricLog
-from envkit.subjects.host.fabric import Gid as Gid
-from envkit.subjects.host.fabric import Imex as Imex
-from envkit.subjects.host.fabric import NetInterface as NetInterface
-from envkit.subjects.host.fabric import RdmaDevice as RdmaDevice
-from envkit.subjects.host.fabric import RdmaPort as RdmaPort
 from envkit.subjects.host.gpu import Gpu as Gpu
 from envkit.subjects.host.gpu import Nvml as Nvml
 from envkit.subjects.host.gpu import RowRemap as RowRemap
@@ -52,24 +44,6 @@ from envkit.subjects.host.log import LogLine as LogLine
 from envkit.subjects.host.pci import PciDevice as PciDevice
 from envkit.subjects.host.pci import PciLink as PciLink
 from envkit.subjects.host.pci import PciPayload as PciPayload
-from envkit.subjects.host.system import (
-    Clock,
-    ControlGroup,
-    Memory,
-    MemoryController,
-    Mount,
-    NamedPath,
-    Names,
-    NumaNode,
-    NvmeDrive,
-    Processors,
-    Raid,
-    RemoteMount,
-    Scaling,
-    Synchronisation,
-    Tasks,
-    Throttling,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +125,16 @@ class Host:
     # fabric and network: NVSwitches and RDMA cards on the bus, the cards that manage NVSwitches (none where these are
     # on the bus themselves), the daemons, RDMA devices, loaded modules of RDMA and GPUDirect, GDRCopy's node
     # ("usable", "absent" or why it cannot be opened), what NCCL's files set
-    fabric_cards: Observed[tuple[FabricCard, ...]] = field(default_factory=Observed)
+    fabric_cards: Observed[tuple[fabric.FabricCard, ...]] = field(default_factory=Observed)
     switch_managers: Observed[tuple[str, ...]] = field(default_factory=Observed)
-    fabric_daemons: Observed[FabricDaemons] = field(default_factory=Observed)
-    fabric_log: Observed[FabricLog] = field(default_factory=Observed)
-    imex: Observed[Imex] = field(default_factory=Observed)
-    infiniband: Observed[tuple[RdmaDevice, ...]] = field(default_factory=Observed)
+    fabric_daemons: Observed[fabric.FabricDaemons] = field(default_factory=Observed)
+    fabric_log: Observed[fabric.FabricLog] = field(default_factory=Observed)
+    imex: Observed[fabric.Imex] = field(default_factory=Observed)
+    infiniband: Observed[tuple[fabric.RdmaDevice, ...]] = field(default_factory=Observed)
     rdma_modules: Observed[tuple[str, ...]] = field(default_factory=Observed)
     gdrdrv: Observed[str] = field(default_factory=Observed)
-    cufile: Observed[Cufile] = field(default_factory=Observed)
-    network: Observed[tuple[NetInterface, ...]] = field(default_factory=Observed)
+    cufile: Observed[fabric.Cufile] = field(default_factory=Observed)
+    network: Observed[tuple[fabric.NetInterface, ...]] = field(default_factory=Observed)
     nccl_conf: Observed[Mapping[str, str]] = field(default_factory=Observed)
     # container engines and what hands GPUs to them; container is the engine whose container this is, "none" outside
     container: Observed[str] = field(default_factory=Observed)
@@ -186,39 +160,39 @@ class Host:
     reboot: Observed[Reboot] = field(default_factory=Observed)
     selinux: Observed[Selinux] = field(default_factory=Observed)
     settings: Observed[Mapping[str, Observed[str]]] = field(default_factory=Observed)
-    clock: Observed[Clock] = field(default_factory=Observed)
-    synchronisation: Observed[Synchronisation] = field(default_factory=Observed)
+    clock: Observed[system.Clock] = field(default_factory=Observed)
+    synchronisation: Observed[system.Synchronisation] = field(default_factory=Observed)
     today: Observed[str] = field(default_factory=Observed)
     uptime: Observed[int] = field(default_factory=Observed)
     suspends: Observed[int] = field(default_factory=Observed)
-    names: Observed[Names] = field(default_factory=Observed)
+    names: Observed[system.Names] = field(default_factory=Observed)
     # processors and memory: shm is the size of /dev/shm in bytes, oom_kills how often the kernel killed for want of
     # memory since boot, tasks and control_group what this process may have
-    processors: Observed[Processors] = field(default_factory=Observed)
-    scaling: Observed[Scaling] = field(default_factory=Observed)
-    throttling: Observed[Throttling] = field(default_factory=Observed)
-    numa: Observed[tuple[NumaNode, ...]] = field(default_factory=Observed)
-    memory: Observed[Memory] = field(default_factory=Observed)
-    memory_errors: Observed[tuple[MemoryController, ...]] = field(default_factory=Observed)
+    processors: Observed[system.Processors] = field(default_factory=Observed)
+    scaling: Observed[system.Scaling] = field(default_factory=Observed)
+    throttling: Observed[system.Throttling] = field(default_factory=Observed)
+    numa: Observed[tuple[system.NumaNode, ...]] = field(default_factory=Observed)
+    memory: Observed[system.Memory] = field(default_factory=Observed)
+    memory_errors: Observed[tuple[system.MemoryController, ...]] = field(default_factory=Observed)
     oom_kills: Observed[int] = field(default_factory=Observed)
     shm: Observed[int] = field(default_factory=Observed)
     shm_free: Observed[int] = field(default_factory=Observed)
-    tasks: Observed[Tasks] = field(default_factory=Observed)
+    tasks: Observed[system.Tasks] = field(default_factory=Observed)
     cgroup: Observed[str] = field(default_factory=Observed)
-    control_group: Observed[ControlGroup] = field(default_factory=Observed)
+    control_group: Observed[system.ControlGroup] = field(default_factory=Observed)
     # storage: mounts are those of file systems on this machine's drives, lustre is its word on its own health
     disks: Observed[tuple[Disk, ...]] = field(default_factory=Observed)
-    mounts: Observed[tuple[Mount, ...]] = field(default_factory=Observed)
+    mounts: Observed[tuple[system.Mount, ...]] = field(default_factory=Observed)
     file_system_errors: Observed[Mapping[str, int]] = field(default_factory=Observed)
-    raids: Observed[tuple[Raid, ...]] = field(default_factory=Observed)
-    nvme_drives: Observed[tuple[NvmeDrive, ...]] = field(default_factory=Observed)
+    raids: Observed[tuple[system.Raid, ...]] = field(default_factory=Observed)
+    nvme_drives: Observed[tuple[system.NvmeDrive, ...]] = field(default_factory=Observed)
     lustre: Observed[str] = field(default_factory=Observed)
-    remote_mounts: Observed[tuple[RemoteMount, ...]] = field(default_factory=Observed)
+    remote_mounts: Observed[tuple[system.RemoteMount, ...]] = field(default_factory=Observed)
     # this process: its limits by name, its variables that steer CUDA and its kin, what lies where they point, the
     # capabilities that the driver asks for, Nsight's programs
     limits: Observed[Mapping[str, Limit]] = field(default_factory=Observed)
     environment: Observed[Mapping[str, str]] = field(default_factory=Observed)
     cuda_on_path: Observed[tuple[CudaDirectory, ...]] = field(default_factory=Observed)
-    named_paths: Observed[tuple[NamedPath, ...]] = field(default_factory=Observed)
+    named_paths: Observed[tuple[system.NamedPath, ...]] = field(default_factory=Observed)
     privileges: Observed[tuple[str, ...]] = field(default_factory=Observed)
     profilers: Observed[tuple[str, ...]] = field(default_factory=Observed)
