@@ -24,6 +24,8 @@ from envkit.plan.spec import Spec
 from envkit.subjects.image import Image, ImportState, Library, TorchBuild
 from envkit.versions import Cuda, Driver, Sm
 
+_Code = tuple[tuple[Sm, ...] | None, tuple[Sm, ...] | None]  # machine code and PTX, None where they were not read
+
 _NO_TORCH = "none"
 _GPUS = 4  # products named beside a capability
 
@@ -56,7 +58,7 @@ class Change:
 class _Stack:
     """What locks, choices and images have in common; a text is empty where it is not known.
 
-    ``archs`` and ``ptx`` are the code in torch's build, None where it was not read.
+    ``code`` is the machine code and the PTX in torch's build.
     """
 
     torch: str
@@ -66,8 +68,7 @@ class _Stack:
     os: str
     glibc: str
     driver: str
-    archs: tuple[Sm, ...] | None
-    ptx: tuple[Sm, ...] | None
+    code: _Code
     gpus: tuple[tuple[str, Sm], ...] = ()
     drivers: tuple[str, ...] = ()
 
@@ -184,7 +185,7 @@ def together(*groups: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(sorted(found.values(), key=lambda change: -change.weight))
 
 
-def _code(row: TorchRow | None, machine: str) -> tuple[tuple[Sm, ...] | None, tuple[Sm, ...] | None]:
+def _code(row: TorchRow | None, machine: str) -> _Code:
     if row is None or machine not in ("x86_64", "aarch64"):
         return None, None
     return (row.archs, row.ptx) if machine == "x86_64" else (row.archs_aarch64, row.ptx_aarch64)
@@ -206,7 +207,6 @@ def _glibc(os: str, facts: Facts) -> str:
 def _of_lock(lock: Lock, facts: Facts) -> _Stack:
     machine = _machine(lock.platform)
     row = next((row for row in facts.torches if (str(row.torch), row.variant) == (str(lock.torch), lock.variant)), None)
-    archs, ptx = _code(row, machine)
     return _Stack(
         torch=_torch_name(lock.torch, lock.variant),
         cuda=str(lock.cuda),
@@ -215,8 +215,7 @@ def _of_lock(lock: Lock, facts: Facts) -> _Stack:
         os=lock.os,
         glibc=_glibc(lock.os, facts),
         driver=str(lock.driver or ""),
-        archs=archs,
-        ptx=ptx,
+        code=_code(row, machine),
         gpus=tuple((name, Sm.parse(sm)) for name, sm, _ in lock.gpus),
         drivers=_declared(lock.wish.get("drivers", ())),
     )
@@ -234,7 +233,6 @@ def _resolved(spec: Spec, facts: Facts) -> tuple[Choice | None, str]:
 
 
 def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
-    archs, ptx = _code(choice.row, spec.platform.machine)
     return _Stack(
         torch=_torch_name(choice.torch, choice.row.variant if choice.row else ""),
         cuda=str(choice.cuda),
@@ -243,8 +241,7 @@ def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
         os=choice.os,
         glibc=_glibc(choice.os, facts),
         driver=str(choice.driver or ""),
-        archs=archs,
-        ptx=ptx,
+        code=_code(choice.row, spec.platform.machine),
         gpus=tuple((target.name, target.sm) for target in choice.targets),
         drivers=tuple(map(str, spec.drivers)),
     )
@@ -252,7 +249,6 @@ def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
 
 def _of_image(image: Image, facts: Facts) -> _Stack:
     build = image.torch.value
-    archs, ptx = _own_code(build) if build else (None, None)
     floor = facts.driver_min(Cuda(build.cuda)).compat if build and _cuda(build.cuda) else None
     return _Stack(
         torch=build.version if build else _NO_TORCH if image.import_state is ImportState.ABSENT else "",
@@ -262,13 +258,12 @@ def _of_image(image: Image, facts: Facts) -> _Stack:
         os="",
         glibc=(image.libc.value or "").removeprefix("glibc "),
         driver=str(floor or ""),
-        archs=archs,
-        ptx=ptx,
+        code=_own_code(build) if build else (None, None),
         gpus=tuple((str(sm), sm) for sm in image.promise.value.gpus) if image.promise.value else (),
     )
 
 
-def _own_code(build: TorchBuild) -> tuple[tuple[Sm, ...] | None, tuple[Sm, ...] | None]:
+def _own_code(build: TorchBuild) -> _Code:
     """Machine code and PTX as torch lists them; neither where it lists something that is no architecture."""
     try:
         archs = tuple(Sm.parse(text) for text in build.archs if not text.startswith("compute_"))
@@ -352,19 +347,19 @@ def _fleet(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
 _WAYS = {"sass": "machine code", "ptx": "PTX", "none": "none", "unknown": "unknown"}
 
 
-def _served(archs: Sequence[Sm] | None, ptx: Sequence[Sm] | None, sm: Sm, tegra: bool) -> tuple[str, Sm | None]:
+def _served(code: _Code, sm: Sm, tegra: bool) -> tuple[str, Sm | None]:
     """How code serves a GPU, in this module's words, and the architecture that does."""
-    covered = served(archs, ptx, sm, tegra)
+    covered = served(*code, sm, tegra)
     return _WAYS[covered.state], covered.by
 
 
 def _architectures(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
     """The capabilities whose code comes, goes or changes its kind; those of declared GPUs first."""
-    if (old.archs, old.ptx) == (new.archs, new.ptx) and (old.archs is not None or old.torch == new.torch):
+    if old.code == new.code and (old.code[0] is not None or old.torch == new.torch):
         return
     if not old.cuda and not new.cuda:
         return
-    unread = [stack.torch or "not observed" for stack in (old, new) if stack.archs is None]
+    unread = [stack.torch or "not observed" for stack in (old, new) if stack.code[0] is None]
     if unread:
         text = f"the machine code of torch {' and '.join(unread)} was not read: what is dropped or gained is not known"
         yield Change("architecture", text, "", "", Weight.NOTABLE)
@@ -374,7 +369,7 @@ def _architectures(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
     def served(stack: _Stack, row: ArchRow) -> tuple[str, Sm | None]:
         if row.tegra and stack.machine == "x86_64":
             return "none", None  # a Tegra GPU sits on no such machine
-        return _served(stack.archs, stack.ptx, row.sm, row.tegra)
+        return _served(stack.code, row.sm, row.tegra)
 
     for row in sorted(facts.archs, key=lambda row: row.sm not in declared):
         before, by_before = served(old, row)
@@ -529,12 +524,12 @@ def _cudnn(old: str, new: str, before: _Stack, after: _Stack, facts: Facts) -> t
     if not mine or not theirs or not mine[0] or not theirs[0] or min(mine[0]) == min(theirs[0]):
         return "", False
     note = f" (no SASS below {min(theirs[0])}, before none below {min(mine[0])}"
-    without = [(name, sm) for name, sm in after.gpus if _served(*theirs, sm, False)[0] == "none"]
-    lost = [name for name, sm in without if _served(*mine, sm, False)[0] != "none"]
+    without = [(name, sm) for name, sm in after.gpus if _served(theirs, sm, False)[0] == "none"]
+    lost = [name for name, sm in without if _served(mine, sm, False)[0] != "none"]
     return f"{note}: {', '.join(lost)} left without)" if lost else f"{note})", bool(lost)
 
 
-def _cudnn_code(version: str, cuda: str, facts: Facts) -> tuple[tuple[Sm, ...], tuple[Sm, ...] | None] | None:
+def _cudnn_code(version: str, cuda: str, facts: Facts) -> _Code | None:
     try:
         row = facts.cudnn(version)
     except UsageError:
