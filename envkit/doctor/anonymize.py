@@ -56,9 +56,8 @@ class _Known:
         found = list(_leaves(plain, ""))
         names = {text for key, text in found if key == "hostname"} | {str(plain.get("name", ""))}
         names |= {name.partition(".")[0] for name in names}
-        users = {text for key, text in found if key in _USERS} | {
-            user for _, text in found for user in _HOME.findall(text)
-        }
+        users = {text for key, text in found if key in _USERS}
+        users |= {user for _, text in found for user in _HOME.findall(text)}
         self.given: dict[str, str] = {}
         self.names = _any(one for one in names - _EVERYBODY if len(one) >= _LEAST_NAME)
         self.users = _any(users - _EVERYBODY)

@@ -76,7 +76,6 @@ def _held(result: Result, expected: Expected) -> Result:
         )
         return replace(result, outcome=Outcome.FAIL, findings=(finding,), reason="")
     if result.check in expected.checks.may_be_unknown and result.outcome is Outcome.UNKNOWN:
-        return replace(
-            result, outcome=Outcome.SKIP, reason=f"may be unknown here, as the contract says: {result.reason}"
-        )
+        reason = f"may be unknown here, as the contract says: {result.reason}"
+        return replace(result, outcome=Outcome.SKIP, reason=reason)
     return result

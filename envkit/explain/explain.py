@@ -391,10 +391,7 @@ def _of_subject(path: Path) -> Observations:
     subject: Any = codec.from_plain(KINDS[kind], plain)
     results = judge.judge(subject, facts.load())
     found = [
-        Finding(result.check, each.message)
-        for result in results
-        for each in result.findings
-        if each.severity > Severity.NOTE
+        Finding(one.check, each.message) for one in results for each in one.findings if each.severity > Severity.NOTE
     ]
     return Observations(str(path), _values({kind: plain}), tuple(found))
 
@@ -407,10 +404,7 @@ def _of_report(path: Path, plain: Mapping[str, Any]) -> Observations:
             f"{path} is no whole report of envkit: {error}", "write it again with --format json"
         ) from error
     found = [
-        Finding(result.check, each.message)
-        for result in report.results
-        for each in result.findings
-        if each.severity != "note"
+        Finding(one.check, each.message) for one in report.results for each in one.findings if each.severity != "note"
     ]
     kind = report.subject.kind
     observed = {kind: report.observed} if "name" in report.observed else report.observed

@@ -189,16 +189,11 @@ def aoti(seen: AotiRun) -> tuple[Table, ...]:
     said = seen.package.value
     if said is None:
         return ()
-    here = {
-        "device": " ".join(str(sm) for sm in seen.gpus.value or ()) or "no GPU",
-        "machine": seen.machine.value or "unknown",
-        "instructions": "see /proc/cpuinfo" if seen.flags.value else "unknown",
-        "form": f"torch {seen.torch.value.version}" if seen.torch.value else "no torch",
-    }
+    made, gpus = " ".join(filter(None, (said.device, said.capability))), " ".join(map(str, seen.gpus.value or ()))
     rows = (
-        ("device", " ".join(part for part in (said.device, said.capability) if part) or "not told", here["device"]),
-        ("machine", said.machine or "not told", here["machine"]),
-        ("instructions", said.isa or "not told", here["instructions"]),
-        ("form", said.form or "unreadable", here["form"]),
+        ("device", made or "not told", gpus or "no GPU"),
+        ("machine", said.machine or "not told", seen.machine.value or "unknown"),
+        ("instructions", said.isa or "not told", "see /proc/cpuinfo" if seen.flags.value else "unknown"),
+        ("form", said.form or "unreadable", f"torch {seen.torch.value.version}" if seen.torch.value else "no torch"),
     )
     return (Table(f"{said.path} and this place", ("what", "made for", "here"), rows),)

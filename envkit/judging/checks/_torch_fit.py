@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
 from envkit.subjects.dockerfile import Install
@@ -33,7 +34,7 @@ class Incompatibility:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def cited(row: Build) -> str:
+def cited(row: Sourced) -> str:
     """Where a row was read and when."""
     return f"{row.source}; seen {row.seen}"
 

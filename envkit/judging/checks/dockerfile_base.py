@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
+from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
@@ -104,11 +105,11 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             ended.append(f"{system.name} of {base.reference} reached its end of life on {system.eol}")
             if broken:
                 ended.append(f"its packages were removed from the servers, so `{broken}` fails")
-            evidence[f"{system.name} ended on {system.eol}"] = f"{system.source}; seen {system.seen}"
+            evidence[f"{system.name} ended on {system.eol}"] = cited(system)
             evidence[system.name] = base.os.via
         if python is not None and python.eol < python.seen:
             ended.append(f"Python {python.python} of {base.reference} reached its end of life on {python.eol}")
-            evidence[f"Python {python.python} ended on {python.eol}"] = f"{python.source}; seen {python.seen}"
+            evidence[f"Python {python.python} ended on {python.eol}"] = cited(python)
         if ended and (final or severity is Severity.ERROR):
             yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
     skip_if(not asked, "the base names no system or Python release whose end of life is known")

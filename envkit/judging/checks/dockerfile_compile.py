@@ -9,7 +9,8 @@ from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
 from envkit.judging.checks._dockerfile import need_stages, reached
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
-from envkit.model import Finding, Observed, Severity, Span, Unknown
+from envkit.judging.checks._torch_fit import cited
+from envkit.model import Finding, Observed, Severity, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Install
 from envkit.versions import Cuda, Sm
 
@@ -19,14 +20,13 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     need_stages(dockerfile)
     wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
     skip_if(not wanting, "nothing here compiles CUDA code while the image is built")
-    doubts = []
+    doubt = ""
     for one, there in _course(dockerfile, wanting):
         if there.missing:
-            doubts.append(f"whether nvcc is installed for {one.what} is not known: {there.missing}")
+            doubt = doubt or f"whether nvcc is installed for {one.what} is not known: {there.missing}"
         elif not there.value:
             yield _no_nvcc(dockerfile, one, there, facts)
-    if doubts:
-        raise Unknown(doubts[0])
+    unknown_if(doubt, doubt)
 
 
 def _course(dockerfile: Dockerfile, wanting: list[CudaBuildStep]) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
@@ -116,7 +116,7 @@ def _without_memcheck(cuda: str, facts: Facts) -> str | None:
     wanted = Cuda(cuda)
     rows = [row for row in facts.cudas if row.version.upto(2) <= wanted.upto(2)]
     if rows and any(gone.startswith("cuda-memcheck") for gone in rows[-1].removed):
-        return f"CUDA {rows[-1].version} [{rows[-1].source}; seen {rows[-1].seen}]"
+        return f"CUDA {rows[-1].version} [{cited(rows[-1])}]"
     return None
 
 
@@ -282,7 +282,7 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             install.span,
             {
                 f"no {what}": (compiler if what == "C compiler" else nvcc).via or "nothing installs it",
-                f"{install.name} compiles": f"{row.source}; seen {row.seen}",
+                f"{install.name} compiles": cited(row),
             },
             fix,
         )

@@ -12,6 +12,7 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
 from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
+from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
@@ -398,7 +399,7 @@ def _of_pin(one: _Cudnn, dockerfile: Dockerfile, facts: Facts) -> Finding | None
         install.span,
         Severity.ERROR if other else Severity.WARNING,
         f"drop it, for torch brings it, or pin {install.name}=={row.cudnn}",
-        {f"torch {row.torch} requires {install.name}=={row.cudnn}": f"{row.source}; seen {row.seen}"},
+        {f"torch {row.torch} requires {install.name}=={row.cudnn}": cited(row)},
     )
 
 
@@ -426,10 +427,7 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     yield note(
         f"{stack.shown(torch)} brings cuDNN {row.cudnn}, and the base {base.reference} has cuDNN {base_cudnn}",
         torch.span,
-        {
-            f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
-            f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}",
-        },
+        {f"cuDNN {row.cudnn}": cited(row), f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}"},
         "take a base without cuDNN where nothing else uses it",
     )
 
@@ -450,4 +448,4 @@ def _needed(install: Install, facts: Facts) -> tuple[str, str]:
     row = facts.gpu_package(install.name, install.version)
     if row is None or row.own is not False or not row.cudnn:
         return "", ""
-    return stack.major(row.cudnn), f"{row.source}; seen {row.seen}"
+    return stack.major(row.cudnn), cited(row)

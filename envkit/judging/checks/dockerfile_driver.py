@@ -11,7 +11,7 @@ from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
-from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
+from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
@@ -254,7 +254,7 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         f"{native}, so "
         "that the container does not start",
         base.span,
-        {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", f"driver {given}": f"CUDA {native}"},
+        {f"requires CUDA {row.require_cuda}": cited(row), f"driver {given}": f"CUDA {native}"},
         f"update the driver, or take a base of CUDA {native}",
     )
 
@@ -284,7 +284,7 @@ def _branded(dockerfile: Dockerfile, row: ImageRow, native: Cuda, facts: Facts) 
             f"{base.reference} starts on driver {dockerfile.driver}, which speaks CUDA {native}, on data-center GPUs "
             f"alone, and {gpu.name} is none",
             base.span,
-            {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", gpu.name: gpu.source},
+            {f"requires CUDA {row.require_cuda}": cited(row), gpu.name: gpu.source},
             f"update the driver, or take a base of CUDA {native}",
         )
 
@@ -296,7 +296,7 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
     yield warning(
         f"{base.reference} is made for drivers from branch {row.driver_min_branch} on, not for {driver}",
         base.span,
-        {f"branch {row.driver_min_branch}": f"{row.source}; seen {row.seen}"},
+        {f"branch {row.driver_min_branch}": cited(row)},
         f"update the driver, or use an image that was released for driver {driver}",
     )
 
@@ -312,14 +312,13 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     unknown_if(torch.method == "source", "which architectures a torch built from source gets is not known")
     cuda = torch.cuda.need("the CUDA of torch")
     version = torch.version.need("the version of torch")
-    doubts: list[str] = []
+    doubt = ""
     for name in dockerfile.gpus:
         try:
             misfit = gpu_misfit(version, cuda, name, facts)
         except Unknown as unknown:
-            doubts.append(str(unknown))
+            doubt = doubt or str(unknown)
             continue
         if misfit is not None:
             yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
-    if doubts:
-        raise Unknown(doubts[0])
+    unknown_if(doubt, doubt)

@@ -10,6 +10,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
+from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
 
@@ -185,10 +186,7 @@ def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts
         setting.span,
         Severity.ERROR if other else Severity.WARNING,
         f"take {folder} off {setting.name}, where the loader looks anyway, or a base without cuDNN",
-        {
-            f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
-            f"cuDNN {cudnn}": f"{base.span.place}, {base.cudnn.via}",
-        },
+        {f"cuDNN {row.cudnn}": cited(row), f"cuDNN {cudnn}": f"{base.span.place}, {base.cudnn.via}"},
     )
 
 

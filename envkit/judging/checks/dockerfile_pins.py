@@ -128,7 +128,7 @@ def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts
         message += f", built for CUDA {row.cuda}" if row else ""
         evidence[f"newest torch for {variant}: {newest or 'none'}"] = "facts: the builds of each release"
     if row is not None:
-        evidence[f"default build of torch {row.torch}"] = f"{row.source}; seen {row.seen}"
+        evidence[f"default build of torch {row.torch}"] = fit.cited(row)
     fix = (
         f"pin `torch=={newest}+{variant}`, or write --index-url in place of --extra-index-url"
         if newest

@@ -31,7 +31,7 @@ def _major(one: Install, facts: Facts) -> tuple[str, str]:
     if one.name in _FRAMEWORKS and one.version and not (one.index or one.extra_indexes or one.find_links):
         row = facts.gpu_package(one.name, one.version)
         if row is not None and row.cuda:
-            return row.cuda.split(".")[0], f"{row.source}; seen {row.seen}"
+            return row.cuda.split(".")[0], cited(row)
     return "", ""
 
 

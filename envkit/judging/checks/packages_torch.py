@@ -126,7 +126,7 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
             f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
             + (f", built for CUDA {row.cuda}" if row else ""),
             one.span,
-            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
+            {f"newest torch for {variant}: {newest}": fit.cited(row)} if row else {},
             f"pin `torch=={newest}+{variant}`, the newest one of that index, or write --index-url in place of "
             "--extra-index-url"
             if newest
