@@ -22,10 +22,7 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     lines = [
         "# HELP envkit_check How each check ended; the value is always 1.",
         "# TYPE envkit_check gauge",
-        *(
-            f'envkit_check{{{of},check={_quoted(result.check)},outcome="{result.outcome}"}} 1'
-            for result in report.results
-        ),
+        *(f'envkit_check{{{of},check={_quoted(one.check)},outcome="{one.outcome}"}} 1' for one in report.results),
         "# HELP envkit_findings How many findings of each severity.",
         "# TYPE envkit_findings gauge",
         *(f'envkit_findings{{{of},severity="{one.name.lower()}"}} {counted[one]}' for one in Severity),

@@ -79,9 +79,7 @@ class SmokeRun:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a level or a tool that does not exist: which tests were asked for is then not known."""
-        for what, name, known in (
-            ("level", self.level, LEVELS),
-            ("tool of compute-sanitizer", self.sanitize, ("", *TOOLS)),
-        ):
+        tools = ("", *TOOLS)
+        for what, name, known in (("level", self.level, LEVELS), ("tool of compute-sanitizer", self.sanitize, tools)):
             if name not in known:
                 raise ValueError(f"there is no {what} `{name[:40]}`")

@@ -399,6 +399,7 @@ _RECOMMENDING = re.compile(r"python3-pip|python-pip|cmake|dpkg-dev|libc6-dev|lib
 _COMPILER_CONDA = re.compile(
     r"gcc|gxx|gcc_linux-64|gxx_linux-64|gcc_impl_linux-64|c-compiler|cxx-compiler|compilers|clang|clangxx|sysroot_linux-64-gcc"
 )
+_HOMES = re.compile(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)")  # folders with a toolkit
 _SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 
 
@@ -490,11 +491,7 @@ def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]])
     copy = step.copy
     if copy is None or (copy.source_stage is None and not copy.image):
         return None
-    folders = [source.rstrip("/") for source in copy.sources]
-    if not any(
-        re.fullmatch(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)", folder)
-        for folder in folders
-    ):
+    if not any(_HOMES.fullmatch(source.rstrip("/")) for source in copy.sources):
         return None
     if copy.source_stage is not None:
         if copy.source_stage not in ends:

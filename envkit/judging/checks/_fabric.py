@@ -120,7 +120,7 @@ def board(device: RdmaDevice) -> str:
     return device.board.value or device.driver
 
 
-def judge_ports(host: Host, what: str, judge: Callable[[RdmaDevice, RdmaPort], Iterable[Finding]]) -> list[Finding]:
+def judge_ports(host: Host, what: str, judge: PortJudge) -> list[Finding]:
     """Judges every data port; ``judge`` skips one to which the question does not apply."""
     return judge_devices(host, lambda devices: _ports(devices, what, judge))
 
@@ -137,9 +137,7 @@ def of_data_devices(judge: DevicesJudge) -> Callable[[Host], Iterator[Finding]]:
     return made(judge)
 
 
-def _ports(
-    devices: list[RdmaDevice], what: str, judge: Callable[[RdmaDevice, RdmaPort], Iterable[Finding]]
-) -> list[Finding]:
+def _ports(devices: list[RdmaDevice], what: str, judge: PortJudge) -> list[Finding]:
     """Judges every port of the devices.
 
     A fault outranks a doubt.  Raises Unknown if nothing is wrong and a value is missing, Skip if no port was judged.
@@ -187,6 +185,5 @@ def nccl_settings(host: Host) -> Mapping[str, tuple[str, str]]:
     files = host.nccl_conf.need("NCCL's configuration files")
     environment = host.environment.need("the environment")
     found = {name: (value, host.nccl_conf.via) for name, value in files.items()}
-    return found | {
-        name: (value, host.environment.via) for name, value in environment.items() if name.startswith("NCCL_")
-    }
+    via = host.environment.via
+    return found | {name: (value, via) for name, value in environment.items() if name.startswith("NCCL_")}

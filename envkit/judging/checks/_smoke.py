@@ -156,10 +156,8 @@ def _explained(finding: Finding, case: Case, run: SmokeRun) -> Finding:
         earlier = known.get((name, finding.where))
         fault = next((one for one in of_one(earlier) if one.severity is Severity.ERROR), None) if earlier else None
         if fault is not None:
-            evidence = {
-                **finding.evidence,
-                fault.message: "an earlier test on the same device, which explains this one",
-            }
+            why = "an earlier test on the same device, which explains this one"
+            evidence = {**finding.evidence, fault.message: why}
             return replace(finding, message=f"{finding.message} (explained by {name})", evidence=evidence)
         waiting += cases()[name].needs
     return finding

@@ -606,10 +606,8 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
         evidence,
         _relink(run)
         if causes and causes[0] == _own_runtime(run, package)
-        else (
-            f"fix the cause that the message names; if the package came from elsewhere, {_REBUILD} and with the "
-            "same torch"
-        ),
+        else f"fix the cause that the message names; if the package came from elsewhere, {_REBUILD} and with the "
+        "same torch",
     )
 
 

@@ -60,9 +60,8 @@ def _other(one: stack.Toolkit, cuda: str) -> bool:
     """Whether it is surely of another version than the base's."""
     if not one.cuda:
         return one.install.name == "nvidia-cuda-toolkit"
-    return (
-        stack.minor(one.cuda) != stack.minor(cuda) if stack.minor(cuda) else stack.major(one.cuda) != stack.major(cuda)
-    )
+    part = stack.minor if stack.minor(cuda) else stack.major
+    return part(one.cuda) != part(cuda)
 
 
 def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -326,15 +325,12 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 def _cudnn(install: Install) -> _Cudnn | None:
     local = re.match(r"cuda(\d+)", install.local)
+    cuda = local[1] if local else ""
     if install.manager in stack.SYSTEM:
         named = _APT_CUDNN.fullmatch(install.name)
-        return (
-            _Cudnn(install, install.version or named[1] or "", named[2] or (local[1] if local else ""))
-            if named
-            else None
-        )
+        return _Cudnn(install, install.version or named[1] or "", named[2] or cuda) if named else None
     if install.manager == "source" and install.name == "cudnn":
-        return _Cudnn(install, install.version, local[1] if local else "")
+        return _Cudnn(install, install.version, cuda)
     named = _PIP_CUDNN.fullmatch(install.name) if not install.constraint else None
     return _Cudnn(install, install.version, named[1]) if named else None
 

@@ -69,11 +69,8 @@ def _folders(setting: Setting) -> Iterator[str]:
 def _has_stubs(dockerfile: Dockerfile) -> bool:
     """Whether a toolkit with its stubs is there: a base for development, or packages for it."""
     flavor = stack.said(dockerfile.base.flavor)
-    return (
-        flavor == "devel"
-        or dockerfile.base.family == "ngc"
-        or any(one.whole for one in stack.toolkits(dockerfile.installs))
-    )
+    devel = flavor == "devel" or dockerfile.base.family == "ngc"
+    return devel or any(one.whole for one in stack.toolkits(dockerfile.installs))
 
 
 def _stub(span: Span, folder: str, by: str) -> Finding:

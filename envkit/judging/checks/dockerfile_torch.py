@@ -137,11 +137,7 @@ def _refused(dockerfile: Dockerfile, made: CudaBuildStep, pair: _Pair) -> bool:
 
 def _fix(pair: _Pair, facts: Facts) -> str:
     """The index of the base's CUDA where the same torch is made for it, else a base of torch's CUDA."""
-    version = stack.said(pair.torch.version)
-    mates = facts.torch_builds(version) if version else ()
-    same = next(
-        (row for row in mates if str(row.cuda) == stack.minor(pair.base_cuda) and row.published is not False), None
-    )
+    same = _published(pair.torch, pair.base_cuda, facts)
     install = pair.torch.install
     if same is not None and install is not None and install.manager in ("pip", "uv", "poetry"):
         return (
@@ -149,6 +145,13 @@ def _fix(pair: _Pair, facts: Facts) -> str:
             f"https://download.pytorch.org/whl/{same.variant}, or a base of CUDA {pair.cuda}"
         )
     return f"take a base of CUDA {pair.cuda}, or, where nothing is compiled, one without any: torch brings its own"
+
+
+def _published(torch: Torch, cuda: str, facts: Facts) -> Build | None:
+    """The same torch built for a CUDA, where it may have been published; None where it was not."""
+    version = stack.said(torch.version)
+    builds = facts.torch_builds(version) if version else ()
+    return next((row for row in builds if str(row.cuda) == stack.minor(cuda) and row.published is not False), None)
 
 
 # ---------------------------------------------------------------- twice
@@ -322,11 +325,7 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         return
     base_cuda = base.cuda.need(f"the CUDA of {base.reference}")
     reason = "is the build for the CPU, as uv finds no driver while it builds" if backend else "is a build for the CPU"
-    version = stack.said(torch.version)
-    builds = facts.torch_builds(version) if version else ()
-    fitting = next(
-        (row for row in builds if str(row.cuda) == stack.minor(base_cuda) and row.published is not False), None
-    )
+    fitting = _published(torch, base_cuda, facts)
     index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
     yield warning(
         f"the base has CUDA {base_cuda}, and {stack.shown(torch)} {reason}, so that it uses no GPU",

@@ -48,10 +48,9 @@ def host_contract_gpus_mismatch(host: Host) -> Iterator[Finding]:
     names = Counter(gpu.name.value or "a GPU without a name" for gpu in gpus)
     shown = ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "none"
     strange = [gpu.name.value for gpu in gpus if gpu.name.value and not fnmatchcase(gpu.name.value, wanted.name or "*")]
-    if strange or (wanted.count is not None and len(gpus) != wanted.count) or (not gpus and wanted.count != 0):
-        asked = (
-            f"{'' if wanted.count is None else f'{wanted.count} '}GPUs{f' named {wanted.name}' if wanted.name else ''}"
-        )
+    if strange or (wanted.count is not None and len(gpus) != wanted.count) or not gpus:
+        count = "" if wanted.count is None else f"{wanted.count} "
+        asked = f"{count}GPUs{f' named {wanted.name}' if wanted.name else ''}"
         yield error(
             f"the contract expects {asked}, and NVML shows {shown}",
             "NVML",
@@ -71,12 +70,8 @@ def _none_there(host: Host) -> Iterator[Finding]:
     elif host.driver_gpus.value is None:
         silent.append(f"the driver's own list: {host.driver_gpus.missing}")
     if signs:
-        yield error(
-            f"the contract expects no GPU, and there is one: {', '.join(signs)}",
-            next(iter(signs.values())),
-            signs,
-            _FIX,
-        )
+        first = next(iter(signs.values()))
+        yield error(f"the contract expects no GPU, and there is one: {', '.join(signs)}", first, signs, _FIX)
     elif silent:
         raise Unknown(f"no GPU was seen, as the contract says, and not every place was looked at: {'; '.join(silent)}")
 
@@ -146,10 +141,9 @@ def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
     wanted = _contract(host).driver.cuda
     skip_if(not wanted, "the contract requires no CUDA version")
     nvml = host.nvml.need("NVML")
-    if nvml.ended != "answered" or not _within(nvml.cuda, wanted):
-        said = (
-            f"supports CUDA {nvml.cuda}" if nvml.ended == "answered" else f"does not say: {nvml.detail or nvml.ended}"
-        )
+    answered = nvml.ended == "answered"
+    if not answered or not _within(nvml.cuda, wanted):
+        said = f"supports CUDA {nvml.cuda}" if answered else f"does not say: {nvml.detail or nvml.ended}"
         yield error(
             f"the driver {said}, and the contract expects {wanted}",
             "NVML",

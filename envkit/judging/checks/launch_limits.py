@@ -91,11 +91,8 @@ def launch_memlock_too_low_for_rdma(launch: Launch) -> Iterator[Finding]:
     limit = limits.get("memlock")
     if limit is not None and (limit.soft < 0 or limit.soft >= _MEMLOCK_WANTED):
         return
-    has = (
-        f"may lock {_amount(limit.soft)}"
-        if limit
-        else "has the memlock limit of the engine's service, because it sets none"
-    )
+    unset = "has the memlock limit of the engine's service, because it sets none"
+    has = f"may lock {_amount(limit.soft)}" if limit else unset
     yield Finding(
         f"{', '.join(devices)} register memory, and the job {has}",
         Severity.ERROR if limit is not None and limit.soft < _MEMLOCK_LEAST else Severity.WARNING,

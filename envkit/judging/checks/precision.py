@@ -129,9 +129,8 @@ def _finite_story(event: Event) -> str:
             f"{event.op} in the {event.stage} yields {event.largest:.3g} in a wider dtype, "
             f"beyond the {event.limit:.6g} that {event.dtype} holds"
         )
-    yields = {"nan": "NaN", "infinity": "infinity"}.get(
-        event.kind, "a value that is not finite in the wider dtype either"
-    )
+    nowhere = "a value that is not finite in the wider dtype either"
+    yields = {"nan": "NaN", "infinity": "infinity"}.get(event.kind, nowhere)
     return f"{event.op} in the {event.stage} makes {yields} of {inputs} in {event.dtype}"
 
 
@@ -228,9 +227,8 @@ def precision_error_explodes(model: Precision) -> Iterator[Finding]:
         are, their = ("is", "its") if len(figures) == 1 else ("are", "their")
         off = f"{_names(figures)} {are} off in {model.dtype} by up to {worst.error:.2g} times {their} size"
         blamed = event or worst.steepest
-        story = (
-            f": {_exploded(event)}" if event else ", and no single operation causes it: the error grows step by step"
-        )
+        spread = ", and no single operation causes it: the error grows step by step"
+        story = f": {_exploded(event)}" if event else spread
         if event is None and blamed is not None:
             story += f", most at {blamed.op} in the {blamed.stage} ({blamed.growth or 0.0:.2g} times)"
         yield Finding(

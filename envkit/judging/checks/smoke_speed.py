@@ -91,9 +91,8 @@ def smoke_speed_allreduce(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
 
 def smoke_speed_peak_known(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     """Speeds can be set beside the datasheet of the GPU."""
-    timed = {
-        gpu_of(test, run) for test in run.tests.need("the run of the smoke suite") if any(of_test(test, run, facts))
-    }
+    tests = run.tests.need("the run of the smoke suite")
+    timed = {gpu_of(test, run) for test in tests if any(of_test(test, run, facts))}
     skip_if(run.injected_fault or not timed, "no speed was measured")
     for name in sorted(timed):
         if name and facts.peak(name) is None:

@@ -42,9 +42,8 @@ def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
         if workload.overlays:
             raise Skip(f"{workload.overlays[0]} beside it may ask for GPUs")
         mighty = workload.kind == "kubernetes" and one.privileged is not None and one.privileged.value == "true"
-        handed = (
-            workload.kind == "compose" and "NVIDIA_VISIBLE_DEVICES" in one.env
-        )  # the default runtime may be nvidia's
+        # the default runtime may be nvidia's
+        handed = workload.kind == "compose" and "NVIDIA_VISIBLE_DEVICES" in one.env
         if one.gpus or runtime or mighty or handed:
             continue
         what, span = signs[0]
@@ -191,9 +190,9 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
         if len(one.gpus) > 1 or one.env_files:
             continue
         asked += 1
-        base = (
-            one.base if one.base is not None else one.built.base if one.built is not None and one.built.stages else None
-        )
+        base = one.base
+        if base is None and one.built is not None and one.built.stages:
+            base = one.built.base
         if visible(one) or base is None or not base.sure or base.family not in ("os", "python"):
             continue  # other images may set it
         name = one.image.value if one.image is not None else base.reference
