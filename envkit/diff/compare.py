@@ -191,10 +191,6 @@ def _code(row: TorchRow | None, machine: str) -> _Code:
     return (row.archs, row.ptx) if machine == "x86_64" else (row.archs_aarch64, row.ptx_aarch64)
 
 
-def _machine(platform: str) -> str:
-    return {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}.get(platform, platform)
-
-
 def _torch_name(torch: Version, variant: str) -> str:
     return f"{torch}+{variant}" if variant and not torch.local else str(torch)
 
@@ -205,8 +201,9 @@ def _glibc(os: str, facts: Facts) -> str:
 
 
 def _of_lock(lock: Lock, facts: Facts) -> _Stack:
-    machine = _machine(lock.platform)
+    machine = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}.get(lock.platform, lock.platform)
     row = next((row for row in facts.torches if (str(row.torch), row.variant) == (str(lock.torch), lock.variant)), None)
+    drivers = lock.wish.get("drivers", ())
     return _Stack(
         torch=_torch_name(lock.torch, lock.variant),
         cuda=str(lock.cuda),
@@ -217,12 +214,8 @@ def _of_lock(lock: Lock, facts: Facts) -> _Stack:
         driver=str(lock.driver or ""),
         code=_code(row, machine),
         gpus=tuple((name, Sm.parse(sm)) for name, sm, _ in lock.gpus),
-        drivers=_declared(lock.wish.get("drivers", ())),
+        drivers=(drivers,) if isinstance(drivers, str) and drivers else tuple(drivers),
     )
-
-
-def _declared(drivers: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (drivers,) if isinstance(drivers, str) and drivers else tuple(drivers)
 
 
 def _resolved(spec: Spec, facts: Facts) -> tuple[Choice | None, str]:

@@ -221,7 +221,8 @@ def words(plain: Any, hosts: Iterable[str]) -> Any:
             machines.add(host)
     machines |= {name.partition(".")[0] for name in machines if not name[:1].isdigit()}
     known = _Known({"USER": sorted(people), "": plain})
-    named = re.compile(rf"(?<![\w-])({_any(_nameable(machines))}){_DOMAIN}(?![\w-])")
+    nameable = {name for name in machines - _EVERYBODY if len(name) >= _LEAST_NAME and not _local(name)}
+    named = re.compile(rf"(?<![\w-])({_any(nameable)}){_DOMAIN}(?![\w-])")
 
     def change(text: str) -> str:
         text = named.sub(lambda found: known.stand_in(found[1], "host-{}"), text)
@@ -231,10 +232,6 @@ def words(plain: Any, hosts: Iterable[str]) -> Any:
         return _text(text, "", known)
 
     return changed(plain, change, _KEPT)
-
-
-def _nameable(names: set[str]) -> set[str]:
-    return {name for name in names if len(name) >= _LEAST_NAME and name not in _EVERYBODY and not _local(name)}
 
 
 def changed(value: Any, change: Callable[[str], str], kept: tuple[str, ...], key: str = "") -> Any:

@@ -99,10 +99,6 @@ def _marked(lines: list[str], marked: int, style: str) -> list[_Line]:
     return [_Line(lines[0], marked, style), *map(_Line, lines[1:])]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _verdict(report: Report, fail_on: Severity, width: int) -> list[_Line]:
     verdict = report.verdict(fail_on)
     said = Counter(result.outcome for result in report.results)
@@ -110,7 +106,7 @@ def _verdict(report: Report, fail_on: Severity, width: int) -> list[_Line]:
     counts = [f"{said[outcome]} {word}" for outcome, word in _WORDS.items() if said[outcome]]
     if not said[Outcome.PASS] + said[Outcome.FAIL]:
         counts.insert(0, "nothing was judged")
-    findings = [_count(found[each], each.name.lower()) for each in _SEVERITIES if found[each]]
+    findings = [f"{found[one]} {one.name.lower()}{'s' if found[one] > 1 else ''}" for one in _SEVERITIES if found[one]]
     counted = "; ".join(filter(None, (", ".join(findings), ", ".join(counts), left(report.coverage))))
     word = verdict.value.upper()
     name = f"{report.subject.kind} {report.subject.name}".strip()

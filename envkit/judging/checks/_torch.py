@@ -104,17 +104,13 @@ def wheel_of(image: Image | Audit, name: str) -> Wheel | None:
 def files_of(image: Image | Audit, owner: str) -> list[Library]:
     """The libraries of the distribution ``owner``, mapped or not, the shortest name, its main one, first."""
     if isinstance(image, Audit):
-        every = _files(image)
+        every = [
+            Library(one.family, one.soname, one.path, owner=one.owner, owner_version=one.owner_version)
+            for one in image.objects.value or ()
+        ]
     else:
-        every = (*(image.libraries.value or ()), *(image.unmapped.value or ()))
+        every = [*(image.libraries.value or ()), *(image.unmapped.value or ())]
     return sorted((lib for lib in every if lib.owner == owner), key=lambda lib: (len(lib.soname), lib.path))
-
-
-def _files(audit: Audit) -> tuple[Library, ...]:
-    return tuple(
-        Library(one.family, one.soname, one.path, owner=one.owner, owner_version=one.owner_version)
-        for one in audit.objects.value or ()
-    )
 
 
 def release_of(library: Library) -> str:

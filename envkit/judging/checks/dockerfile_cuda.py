@@ -74,8 +74,8 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return
     if dockerfile.unread or any(step.unread for step in dockerfile.steps):
         return
-    if flavor == "devel" and _for_building(dockerfile):
-        return
+    if flavor == "devel" and re.search(r"build|compil|devel", dockerfile.target.name):
+        return  # what an image compiles that is called one that builds comes when it runs
     if torch.cuda.is_unsupported or compiles(dockerfile, facts) or _used(dockerfile, facts):
         return
     yield note(
@@ -85,11 +85,6 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", stack.shown(torch): torch.span.place},
         _smaller(dockerfile, facts),
     )
-
-
-def _for_building(dockerfile: Dockerfile) -> bool:
-    """Whether the image is called one that builds: what it compiles comes when it runs."""
-    return re.search(r"build|compil|devel", dockerfile.target.name) is not None
 
 
 def _used(dockerfile: Dockerfile, facts: Facts) -> bool:

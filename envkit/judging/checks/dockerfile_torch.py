@@ -251,7 +251,7 @@ def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bo
 
 def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
     """Why an install that names no release surely puts another one in the place of ``old``, "" where it may not."""
-    if _excludes(install.specifier, old):
+    if not _own_build(old) and allows(install.specifier, old) is False:
         return f"{after.span.place}: {install.specifier} excludes {old}"
     if install.manager in ("pip", "uv") and _renewing(install.options):
         newest = facts.newest_torch(variant_of(install.index) or None)
@@ -259,11 +259,6 @@ def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
         if row is not None and _release(newest) > _release(old):
             return f"the newest there is {newest} [{cited(row)}]"
     return ""
-
-
-def _excludes(specifier: str, version: str) -> bool:
-    """Whether a bound surely forbids a version, so that pip puts another in its place."""
-    return not _own_build(version) and allows(specifier, version) is False
 
 
 def _renewing(options: frozenset[str]) -> bool:

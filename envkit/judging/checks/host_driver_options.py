@@ -32,6 +32,7 @@ _COSTLY = {
     "RegistryDwordsPerDevice": ("", Severity.NOTE, "keys of the driver that NVIDIA does not document are set"),
 }
 _FIRMWARE_MODE = 0x0F
+_NOTHING = re.compile(r"(/usr)?(/bin/)?(true|false)|:")  # programs by which a file keeps a module from being loaded
 
 
 def host_driver_options_discouraged(host: Host) -> Iterator[Finding]:
@@ -106,7 +107,7 @@ def host_driver_blacklisted(host: Host) -> Iterator[Finding]:
     """No file keeps the driver's modules from being loaded."""
     need_own_gpu(host)
     for line in host.modprobe.need("modprobe's files"):
-        barred = line.command == "blacklist" or (line.command == "install" and _does_nothing(line.text))
+        barred = line.command == "blacklist" or (line.command == "install" and _NOTHING.fullmatch(line.text.strip()))
         if barred and re.fullmatch("nvidia(_uvm|_current|_current_uvm)?", line.module):
             yield Finding(
                 f"{line.path} keeps {line.module} from being loaded: {line.command} {line.text}".rstrip(": "),
@@ -116,10 +117,6 @@ def host_driver_blacklisted(host: Host) -> Iterator[Finding]:
                 f"take the line out of {line.path}, rebuild the initramfs and reboot (on a laptop with two GPUs it is "
                 "`prime-select nvidia`); check it with `modprobe -c | grep nvidia`",
             )
-
-
-def _does_nothing(text: str) -> bool:
-    return re.fullmatch(r"(/usr)?(/bin/)?(true|false)|:", text.strip()) is not None
 
 
 def host_gpu_profiling_blocked(host: Host) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from envkit.subjects.packages import Packages
 _SAME_FILES = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
 _SUFFIX = re.compile(r"(.+?)-cu(?:da)?([0-9]{2})(?:[0-9]|x)?\Z")
 _EXTRA = re.compile(r"cuda([0-9]{2})(?:-|_|\Z)")
+_PINNED = re.compile(r"triton|nvidia-(?:cudnn|nccl)-cu[0-9]{2}")  # by torch's own wheel
 _FRAMEWORKS = ("onnxruntime-gpu", "tensorflow", "tensorflow-gpu", "ctranslate2", "paddlepaddle-gpu", "faster-whisper")
 
 
@@ -73,7 +74,7 @@ def _overwrites(one: Install, version: str, cuda: str, facts: Facts) -> bool:
 def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions."""
     skip_if(packages.is_lock, "a lock was solved, so its pins agree")
-    pinned = [one for one in sure(packages) if one.version and not one.url and _is_pinned_by_torch(one.name)]
+    pinned = [one for one in sure(packages) if one.version and not one.url and _PINNED.fullmatch(one.name)]
     skip_if(not pinned, "no library that torch pins is pinned here")
     torch = need_torch(packages)
     version = need_release(torch, "the installer takes one that fits the pins")
@@ -96,10 +97,6 @@ def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[F
             {f"torch {version} requires {one.name}=={wanted}": cited(row)},
             f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
         )
-
-
-def _is_pinned_by_torch(name: str) -> bool:
-    return name == "triton" or re.fullmatch(r"nvidia-(?:cudnn|nccl)-cu[0-9]{2}", name) is not None
 
 
 def _pin_of(name: str, row: TorchRow) -> str:

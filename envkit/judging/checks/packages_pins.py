@@ -38,7 +38,7 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
     by_name: dict[tuple[str, str], list[Install]] = {}
     for one in sure(packages):
         if one.name != "." and not one.marker:
-            by_name.setdefault((_resolver(one.manager), one.name), []).append(one)
+            by_name.setdefault(("conda" if one.manager == "conda" else "pip", one.name), []).append(one)
     skip_if(not by_name, "the file names no package")
     for (_, name), listed in by_name.items():
         pins = [one for one in listed if one.version]
@@ -53,10 +53,6 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
                 {f"{name}{first.specifier}": first.span.place},
                 "keep one of the lines",
             )
-
-
-def _resolver(manager: str) -> str:
-    return "conda" if manager == "conda" else "pip"
 
 
 def _exclude(pin: Install, other: Install) -> bool:

@@ -94,17 +94,13 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
             else "no version of torch is given, so each install may get another one, for another CUDA",
             one.span,
             {f"torch{one.specifier}": one.span.place},
-            _pin(one),
+            f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested",
         )
 
 
 def _settled(one: Install, packages: Packages) -> bool:
     pinned = any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
     return pinned or fit.settled(one)
-
-
-def _pin(one: Install) -> str:
-    return f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested"
 
 
 def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[Finding]:
