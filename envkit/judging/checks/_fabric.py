@@ -113,6 +113,11 @@ def port_name(device: RdmaDevice, port: RdmaPort) -> str:
     return f"{device.name} port {port.number} ({device.pci})"
 
 
+def link_layer(device: RdmaDevice, port: RdmaPort) -> str:
+    """ "InfiniBand" or "Ethernet"; raises Unknown if it was not observed."""
+    return port.layer.need(f"the link layer of {port_name(device, port)}")
+
+
 def board(device: RdmaDevice) -> str:
     """What makes two devices equal: the board, or the driver where it tells no board."""
     if device.board.missing and not device.board.is_unsupported:
@@ -175,7 +180,7 @@ def alike(ports: Iterable[Port]) -> Iterator[list[Port]]:
     """The ports in groups of equal board and link layer, those groups alone in which there is something to compare."""
     groups: dict[tuple[str, str], list[Port]] = defaultdict(list)
     for device, port in ports:
-        layer = port.layer.need(f"the link layer of {port_name(device, port)}")
+        layer = link_layer(device, port)
         groups[board(device), layer].append((device, port))
     yield from (group for group in groups.values() if len(group) > 1)
 

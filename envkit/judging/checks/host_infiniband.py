@@ -33,10 +33,6 @@ _DOWNED_MOST = 2
 _SET = 3  # a proposal: so many whole cards show that the machine was built with all of them cabled
 
 
-def _layer(device: RdmaDevice, port: RdmaPort) -> str:
-    return port.layer.need(f"the link layer of {fabric.port_name(device, port)}")
-
-
 def host_infiniband_port_down(host: Host) -> Iterator[Finding]:
     """Every InfiniBand card has as many active ports as its equals."""
     yield from fabric.judge_devices(host, lambda devices: _active_by_peers(host, devices, "InfiniBand", Severity.ERROR))
@@ -55,7 +51,7 @@ def _active_by_peers(host: Host, devices: list[RdmaDevice], layer: str, worst: S
     for device in devices:
         try:
             for port in device.ports.need(f"the ports of {device.name}"):
-                if _layer(device, port) == layer:
+                if fabric.link_layer(device, port) == layer:
                     kind, linked = fabric.board(device), _linked(device, port)
                     boards[kind][device.pci.rsplit(".", 1)[0]].append(((device, port), linked))
         except Unknown as doubt:
@@ -115,7 +111,7 @@ def _none_linked(host: Host, kind: str, layer: str) -> Finding:
 def host_infiniband_no_subnet_manager(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every InfiniBand port with a link was made ACTIVE by a subnet manager."""
     name = fabric.port_name(device, port)
-    if _layer(device, port) != "InfiniBand" or port.physical.need(f"the link of {name}") != "LinkUp":
+    if fabric.link_layer(device, port) != "InfiniBand" or port.physical.need(f"the link of {name}") != "LinkUp":
         raise Skip("no InfiniBand link")
     state = port.state.need(f"the state of {name}")
     if state != "ACTIVE":
@@ -131,7 +127,7 @@ def host_infiniband_no_subnet_manager(device: RdmaDevice, port: RdmaPort) -> Ite
 @fabric.of_each_port("counters of an InfiniBand link")
 def host_infiniband_link_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Cables and transceivers of InfiniBand ports make few errors."""
-    skip_if(_layer(device, port) != "InfiniBand", "not InfiniBand")
+    skip_if(fabric.link_layer(device, port) != "InfiniBand", "not InfiniBand")
     yield from _frequent(device, port, _PHYSICAL_AN_HOUR, "clean or replace the cable and the transceiver")
     for name in _PHYSICAL_NEVER:
         if count := _counters(device, port).get(name, 0):
@@ -239,7 +235,7 @@ def host_rdma_link_layers_differ(host: Host, devices: list[RdmaDevice]) -> Itera
     boards: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for device in devices:
         for port in device.ports.need(f"the ports of {device.name}"):
-            boards[fabric.board(device)][device.pci.rsplit(".", 1)[0]].append(_layer(device, port))
+            boards[fabric.board(device)][device.pci.rsplit(".", 1)[0]].append(fabric.link_layer(device, port))
     skip_if(all(len(cards) < 3 for cards in boards.values()), "fewer than three RDMA cards of one board are here")
     for cards in boards.values():
         said = {card: " and ".join(sorted(layers)) for card, layers in cards.items()}
@@ -288,7 +284,7 @@ def host_rdma_mtu_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Fin
 def host_roce_v2_gid_missing(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every active RDMA port on Ethernet has an address of RoCE version 2."""
     name = fabric.port_name(device, port)
-    if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
+    if fabric.link_layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
         raise Skip("no active port on Ethernet")
     unknown_if(port.gids.is_unsupported, "its GID table was not observed")
     kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]

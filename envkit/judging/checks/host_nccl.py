@@ -188,11 +188,8 @@ def host_nccl_gid_index_invalid(host: Host) -> Iterator[Finding]:
     """NCCL_IB_GID_INDEX names an entry of RoCE version 2 on every active port on Ethernet."""
     value, via = _setting(host, "NCCL_IB_GID_INDEX")
     skip_if(value.strip() == "-1", "NCCL_IB_GID_INDEX leaves the choice to NCCL")
-    ports = [
-        (device, port)
-        for device, port in fabric.active_ports(fabric.rdma_devices(host))
-        if port.layer.need(f"the link layer of {fabric.port_name(device, port)}") == "Ethernet"
-    ]
+    active = fabric.active_ports(fabric.rdma_devices(host))
+    ports = [port for port in active if fabric.link_layer(*port) == "Ethernet"]
     skip_if(not ports, "no active RDMA port on Ethernet")
     for device, port in ports:
         gids = {str(gid.index): gid.kind for gid in port.gids.need(f"the GIDs of {fabric.port_name(device, port)}")}
