@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 _PAYLOAD = Path(__file__).parent.parent / "payload"
-_SUFFIXES = (".py", ".cpp", ".cu", ".ptx")  # of its modules, and of what its tests compile
+_SUFFIXES = (".py", ".cpp", ".cu", ".ptx", ".triton")  # of its modules, and of what its tests compile
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can hold
 # Read by any Python 3, which is told whether the rest is for it.  Left by os._exit: nothing that the image hangs on
 # Python's end (atexit, PYTHONINSPECT) runs after the document.

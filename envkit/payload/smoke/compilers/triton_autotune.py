@@ -15,7 +15,6 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
-from envkit.payload.smoke.compilers.triton_dot import SOURCE
 from envkit.payload.smoke.compilers.triton_kernels import kernels
 
 
@@ -163,7 +162,7 @@ def run(bench: Bench) -> None:
     """Measures how many ``configs.ran`` and were ``configs.wrong``, whether what asks for too much was
     ``large.accepted``, whether the crash was ``trap.missed`` or ``trap.unnamed``, and ``best.wrong``, ``best.refused``
     of the one that Triton's tuner chose."""
-    module = kernels(bench, "triton-autotune", SOURCE)
+    module = kernels(bench, "triton-autotune")
     bench.not_applicable_if(lacking_c("triton builds its launcher"))
 
     def attempt(waiting: list[int], heard: Callable[[Any], None]) -> isolate.Ending:

@@ -11,27 +11,6 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
 
-SOURCE = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(left, right, out, rows, columns, depth, left_row, right_row, out_row, PRECISION: tl.constexpr,
-            ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TRAP: tl.constexpr = False):
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
-    column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for first in range(0, depth, DEPTH):
-        across = first + tl.arange(0, DEPTH)[None, :]
-        down = first + tl.arange(0, DEPTH)[:, None]
-        one = tl.load(left + row * left_row + across, mask=(row < rows) & (across < depth), other=0.0)
-        other = tl.load(right + down * right_row + column, mask=(down < depth) & (column < columns), other=0.0)
-        total = tl.dot(one, other, total, input_precision=PRECISION)
-    if TRAP:  # for triton-autotune
-        row = tl.inline_asm_elementwise("trap; mov.b32 $0, $1;", "=r,r", [row], dtype=tl.int32, is_pure=False, pack=1)
-    tl.store(out + row * out_row + column, total, mask=(row < rows) & (column < columns))
-"""
 TILE = {"ROWS": 64, "COLUMNS": 32, "DEPTH": 32}
 _SHAPES = ((150, 93, 70), (64, 32, 33), (301, 65, 517))  # rows, columns, depth
 _AROUND = 8  # elements of NaN behind each row, rows of it behind the last
@@ -98,7 +77,7 @@ def _try(bench: Bench, kernel: Any, kind: _Kind) -> None:
 
 def run(bench: Bench) -> None:
     """Measures of fp16, bf16 and tf32 ``.offered``, ``.exact.wrong``, ``.beside.wrong`` and the two distances."""
-    module = kernels(bench, "triton-dot", SOURCE)
+    module = kernels(bench, "triton-dot")
     torch.cuda.set_device(bench.device)
     capability = torch.cuda.get_device_capability(bench.device)
     for kind in _KINDS:

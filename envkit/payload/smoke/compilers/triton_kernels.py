@@ -1,4 +1,4 @@
-"""How tests bring a Triton kernel of their own to life."""
+"""How tests bring the kernels in Triton to life."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import Any
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
+from envkit.payload.smoke.sources import text_of
 
 
-def kernels(bench: Bench, name: str, source: str) -> Any:
-    """The module ``source``, with Triton's cache in a folder of this test's own: nothing comes out of an older one."""
+def kernels(bench: Bench, name: str) -> Any:
+    """The kernels, with Triton's cache in a folder of this test's own: nothing comes out of an older one."""
     if importlib.util.find_spec("triton") is None:
         bench.not_applicable("triton is not installed")
     folder = stages.own_folder(bench, name)
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
-    return module_of(folder, name, source)
+    return module_of(folder, name)
 
 
-def module_of(folder: str, name: str, source: str) -> Any:
-    """The module ``source``, written into ``folder``: triton reads a kernel's source from its file."""
+def module_of(folder: str, name: str) -> Any:
+    """The module of the kernels, written into ``folder``: triton reads a kernel's source from its file."""
     path = os.path.join(folder, "smoke_" + name.replace("-", "_") + ".py")
     with open(path, "w") as file:
-        file.write(source)
+        file.write(text_of("compilers/kernels.triton"))
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -8,48 +8,6 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
 
-SOURCE = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def larger(one, other):
-    return tl.maximum(one, other)
-
-
-@triton.jit
-def softmax(given, out, width, stride, BLOCK: tl.constexpr):
-    place = tl.arange(0, BLOCK)
-    inside = place < width
-    row = tl.load(given + tl.program_id(0) * stride + place, mask=inside, other=-float("inf"))
-    power = tl.exp(row - tl.max(row, axis=0))
-    tl.store(out + tl.program_id(0) * stride + place, power / tl.sum(power, axis=0), mask=inside)
-
-
-@triton.jit
-def scan(given, sums, peaks, places, width, stride, BLOCK: tl.constexpr):
-    place = tl.arange(0, BLOCK)
-    inside = place < width
-    row = tl.program_id(0)
-    values = tl.load(given + row * stride + place, mask=inside, other=0)
-    tl.store(sums + row * stride + place, tl.cumsum(values, axis=0), mask=inside)
-    known = tl.where(inside, values, -2147483648)
-    tl.store(peaks + row * stride + place, tl.associative_scan(known, 0, larger), mask=inside)
-    tl.store(places + row, tl.argmax(known, axis=0))
-
-
-@triton.jit
-def tally(bins, counts, peaks, size, ATOMIC: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    bin = tl.load(bins + place, mask=inside, other=0)
-    if ATOMIC:
-        tl.atomic_add(counts + bin, 1, mask=inside)
-    else:
-        tl.store(counts + bin, tl.load(counts + bin, mask=inside, other=0) + 1, mask=inside)
-    tl.atomic_max(peaks + bin, place, mask=inside)
-"""
 BLOCK = 1024
 _ROWS, _WIDTH, _STRIDE = 301, 1000, 1031
 _SIZE, _BINS = (1 << 18) + 13, 37
@@ -106,7 +64,7 @@ def _tally(bench: Bench, module: Any) -> None:
 def run(bench: Bench) -> None:
     """Measures the distances ``softmax``, and ``.wrong`` of ``sums``, ``peaks``, ``places``, ``counts``, ``last``, and
     ``.beside.wrong``, what was written between the rows."""
-    module = kernels(bench, "triton-reduce", SOURCE)
+    module = kernels(bench, "triton-reduce")
     torch.cuda.set_device(bench.device)
     _softmax(bench, module)
     _scan(bench, module)

@@ -24,27 +24,6 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import module_of
 
-_SOURCE = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def add(left, right, out, size, SIZE: tl.constexpr):
-    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    inside = place < size
-    tl.store(out + place, tl.load(left + place, mask=inside) + tl.load(right + place, mask=inside), mask=inside)
-
-
-@triton.jit
-def dot(left, right, out, size, SIZE: tl.constexpr):
-    row = tl.arange(0, SIZE)[:, None]
-    column = tl.arange(0, SIZE)[None, :]
-    place = row * SIZE + column
-    inside = (row < size) & (column < size)
-    product = tl.dot(tl.load(left + place, mask=inside, other=0.0), tl.load(right + place, mask=inside, other=0.0))
-    tl.store(out + place, product, mask=inside)
-"""
 KERNELS = {
     "add": {"left": "*fp32", "right": "*fp32", "out": "*fp32", "size": "i32"},
     "dot": {"left": "*fp16", "right": "*fp16", "out": "*fp32", "size": "i32"},
@@ -172,7 +151,7 @@ def run(bench: Bench) -> None:
     folder = bench.folder()
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton-targets")
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)  # with it the cache gives nothing back
-    module = module_of(folder, "triton-targets", _SOURCE)
+    module = module_of(folder, "triton-targets")
     bench.note("made", 0)
     for name in ("ptx.wrong", "cubin.wrong", "cache.wrong"):
         bench.count(name, 0)
