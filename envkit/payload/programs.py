@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from subprocess import DEVNULL, PIPE, STDOUT
 
 from envkit.payload import waits
 
@@ -18,13 +19,7 @@ def told(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
     It is ended after ``waits.LONGEST`` times ``timeout_s``: the budget of the caller, which knows of a busy machine,
     comes first.
     """
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=timeout_s * waits.LONGEST,
-    )
+    done = subprocess.run(command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, timeout=timeout_s * waits.LONGEST)
     return done.returncode, done.stdout.decode("utf-8", "replace").strip()
 
 

@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, NamedTuple
 
 SIGNAL = int(signal.SIGRTMAX) - 3  # as in envkit_companion
@@ -122,9 +123,11 @@ def _waited(pid: int) -> float:
     return total / 1e9 * os.sysconf("SC_CLK_TCK")
 
 
-def _text(path: str, most: int = 65536) -> str:
+def _text(path: str, most: int = 65536, start: int = 0) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
+            if start:
+                file.seek(start)
             return file.read(most)
     except OSError:
         return ""
@@ -197,16 +200,16 @@ class Supervisor:
 
     def start(self) -> str:
         """Starts it; why it cannot be started, or empty."""
-        environ = dict(os.environ)
+        env = dict(os.environ)
         for name, value in dict(self.job.get("environ") or {}).items():
             if value is None:
-                environ.pop(name, None)
+                env.pop(name, None)
             else:
-                environ[name] = str(value)
+                env[name] = str(value)
         if self.job.get("companion"):
-            path = [str(self.job["companion"]), environ.get("PYTHONPATH", "")]
-            environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-        here = os.getpid()
+            path = [str(self.job["companion"]), env.get("PYTHONPATH", "")]
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        argv, here = self.job["argv"], os.getpid()
 
         def before() -> None:
             libc = ctypes.CDLL(None)
@@ -219,17 +222,11 @@ class Supervisor:
         reading, writing = os.pipe()
         try:
             process = subprocess.Popen(
-                self.job["argv"],
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                env=environ,
-                start_new_session=True,
-                preexec_fn=before,
+                argv, stdin=DEVNULL, stdout=writing, stderr=writing, env=env, start_new_session=True, preexec_fn=before
             )
         except OSError as error:
             os.close(reading)
-            return f"{error.strerror}: {error.filename or self.job['argv'][0]}"
+            return f"{error.strerror}: {error.filename or argv[0]}"
         finally:
             os.close(writing)
         process.returncode = 0  # waited for below, with all that was adopted
@@ -415,14 +412,6 @@ class Supervisor:
 
     def picture(self, pid: int, since: int, each: Process) -> dict[str, Any]:
         """What is known of where one process is."""
-        python = ""
-        if since >= 0:
-            try:
-                with open(self.dump(pid), encoding="utf-8", errors="replace") as file:
-                    file.seek(since)
-                    python = file.read(200000)
-            except OSError:
-                pass
         command = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
         environ = dict(part.partition("=")[::2] for part in _text(f"/proc/{pid}/environ").split("\0"))
         return {
@@ -435,7 +424,7 @@ class Supervisor:
             "waited": each.waited,
             "waits_in": _text(f"/proc/{pid}/wchan").strip("\0\n "),
             "kernel": _text(f"/proc/{pid}/stack")[:2000],
-            "python": python,
+            "python": _text(self.dump(pid), 200000, since) if since >= 0 else "",
             "native": "",
         }
 
@@ -456,9 +445,7 @@ class Supervisor:
     def ask(self, argv: list[str]) -> str:
         """What a tool prints; its complaint, or that it took too long."""
         try:
-            done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TOOL_S
-            )
+            done = subprocess.run(argv, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, timeout=_TOOL_S)
         except subprocess.TimeoutExpired:
             return f"{argv[0]} took more than {_TOOL_S:.0f} s\n"
         except OSError as error:
@@ -620,13 +607,7 @@ def versions(program: str) -> dict[str, str]:
     found: dict[str, str] = {}
     if re.match(r"python[\d.]*t?$", os.path.basename(program)):  # and no program that is only called so
         try:
-            done = subprocess.run(
-                [program, "-c", _ASK],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=_TOOL_S,
-            )
+            done = subprocess.run([program, "-c", _ASK], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, timeout=_TOOL_S)
             found.update(json.loads(done.stdout.decode()))
         except (OSError, ValueError, subprocess.TimeoutExpired):
             pass  # the command itself will tell what is wrong with its Python

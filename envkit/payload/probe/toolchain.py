@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from subprocess import DEVNULL, PIPE, STDOUT
 
 from envkit.payload.probe import wheels
 from envkit.payload.probe.report import lost, observed
@@ -35,12 +36,7 @@ class _Running:
         self._child: subprocess.Popen[str] | None = None
         try:
             self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="backslashreplace",
+                command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, encoding="utf-8", errors="backslashreplace"
             )
         except OSError as error:
             self._error = error.strerror or str(error)
