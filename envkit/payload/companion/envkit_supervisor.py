@@ -212,8 +212,7 @@ class Supervisor:
         argv, here = self.job["argv"], os.getpid()
 
         def before() -> None:
-            libc = ctypes.CDLL(None)
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             for number in _ENDING:
                 signal.signal(number, signal.SIG_DFL)
             if os.getppid() != here:

@@ -2,26 +2,20 @@
 
 from envkit.payload.smoke.case import GENERIC, Case
 
-_EXACT = ("ulp", "one", "block")
+_ORDERED = ("ulp", "one", "block", "order")
+_MEMCHECK = ("memcheck",)
+_GEMM = Case("", level="full", faults=GENERIC, needs=("gemm-exact",))
 
 CASES = (
-    Case("streams-events", cpu=False, faults=("ulp", "one", "block", "order")),
-    Case("allocator", cpu=False, level="full", faults=(*_EXACT, "order"), sanitize=("memcheck",)),
-    Case("cuda-graph", cpu=False, level="full", faults=(*GENERIC, "order"), sanitize=("memcheck",)),
-    Case("pinned-copies", cpu=False, faults=(*_EXACT, "order"), sanitize=("memcheck",)),
+    Case("streams-events", cpu=False, faults=_ORDERED),
+    Case("allocator", cpu=False, level="full", faults=_ORDERED, sanitize=_MEMCHECK),
+    Case("cuda-graph", cpu=False, level="full", faults=(*GENERIC, "order"), sanitize=_MEMCHECK),
+    Case("pinned-copies", cpu=False, faults=_ORDERED, sanitize=_MEMCHECK),
     Case("dataloader", start="fresh", level="full"),
-    Case("large-launch", cpu=False, level="full", faults=(*_EXACT, "order")),
-    Case("host-threads", level="full", faults=GENERIC, needs=("gemm-exact",)),
-    Case("multiprocessing-fork", start="fresh", level="full", faults=GENERIC, needs=("gemm-exact",), seconds=120.0),
-    Case("ipc", start="fresh", level="full", faults=(*_EXACT, "order"), seconds=120.0),
-    Case(
-        "allocator-backends",
-        cpu=False,
-        start="bare",
-        level="full",
-        faults=GENERIC,
-        needs=("gemm-exact",),
-        seconds=180.0,
-    ),
-    Case("oom-recovery", cpu=False, level="full", alone=True, faults=(*GENERIC, "fault"), needs=("gemm-exact",)),
+    Case("large-launch", cpu=False, level="full", faults=_ORDERED),
+    _GEMM._replace(name="host-threads"),
+    _GEMM._replace(name="multiprocessing-fork", start="fresh", seconds=120.0),
+    Case("ipc", start="fresh", level="full", faults=_ORDERED, seconds=120.0),
+    _GEMM._replace(name="allocator-backends", cpu=False, start="bare", seconds=180.0),
+    _GEMM._replace(name="oom-recovery", cpu=False, alone=True, faults=(*GENERIC, "fault")),
 )

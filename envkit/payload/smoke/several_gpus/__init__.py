@@ -4,8 +4,6 @@ Where fewer than two GPUs are seen, tests whose logic means something there run 
 their measures then bear its name and say nothing about NCCL.
 """
 
-from __future__ import annotations
-
 from envkit.payload.smoke.case import GENERIC, Case
 
 _CLOSE = ("ulp", "nan", "scale", "block", "order")

@@ -2,20 +2,16 @@
 
 from envkit.payload.smoke.case import CLOSE, GENERIC, Case
 
+_FULL = Case("", level="full", faults=(*GENERIC, "order"))
+_MEMCHECK = _FULL._replace(sanitize=("memcheck",))
+
 CASES = (
     Case("freeze-unfreeze", faults=CLOSE),
-    Case("autocast-training", level="full", faults=CLOSE, needs=("conv", "gemm-random")),
-    Case("grad-scaler", level="full", faults=(*GENERIC, "fault"), sanitize=("memcheck",)),
-    Case("checkpointing", level="full", faults=(*GENERIC, "order")),
-    Case("optimizers", level="full", faults=(*CLOSE, "order"), sanitize=("memcheck",)),
-    Case("accumulate", level="full", faults=(*GENERIC, "order"), needs=("gemm-exact",)),
-    Case("deterministic", level="full", faults=(*GENERIC, "order")),
-    Case(
-        "wkv",
-        cpu=False,
-        level="full",
-        faults=("nan", "scale", "block"),
-        needs=("vector-add-nvrtc",),
-        sanitize=("memcheck",),
-    ),
+    _FULL._replace(name="autocast-training", faults=CLOSE, needs=("conv", "gemm-random")),
+    _MEMCHECK._replace(name="grad-scaler", faults=(*GENERIC, "fault")),
+    _FULL._replace(name="checkpointing"),
+    _MEMCHECK._replace(name="optimizers", faults=(*CLOSE, "order")),
+    _FULL._replace(name="accumulate", needs=("gemm-exact",)),
+    _FULL._replace(name="deterministic"),
+    _MEMCHECK._replace(name="wkv", cpu=False, faults=("nan", "scale", "block"), needs=("vector-add-nvrtc",)),
 )
