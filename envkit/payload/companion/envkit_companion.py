@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
-import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType, ModuleType, TracebackType
 
 FOLDER = "ENVKIT_DEBUG_FOLDER"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
@@ -41,6 +41,34 @@ class _State:
     stacks: int | None = None
     events: int | None = None
     failed = 0
+
+
+class AfterImport:
+    """Finds modules of torch as the others do; ``calls`` has what gets a module, by its name, once it is executed."""
+
+    def __init__(self, calls: dict[str, Callable[[ModuleType], Any]]) -> None:
+        self.calls = calls
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
+        """The spec with one step after the module's execution; None for all other modules."""
+        call = self.calls.pop(name, None)
+        if call is None:
+            return None
+        if not self.calls:
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader = getattr(spec, "loader", None)
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            call(module)
+
+        loader.exec_module = executed
+        return spec
 
 
 def enter() -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
-import importlib.abc
-import importlib.util
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,7 +54,7 @@ class _Watch:
 def watch(wanted: Sequence[str], tell: Tell, stack: Stack) -> None:
     """Writes down, from the first use of CUDA on, where kernels whose names hold one of ``wanted`` are launched."""
     _Watch.wanted, _Watch.tell, _Watch.stack = wanted, tell, stack
-    sys.meta_path.insert(0, _AfterTorch())
+    importlib.import_module("envkit_companion").AfterImport({"torch.cuda": _wrap_start})
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "ctypes.dlopen" and "libcuda.so" in str(arguments[0]):
@@ -64,34 +63,17 @@ def watch(wanted: Sequence[str], tell: Tell, stack: Stack) -> None:
     sys.addaudithook(heard)
 
 
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch.cuda as the others do, and wraps the function with which it starts CUDA."""
+def _wrap_start(_: ModuleType) -> None:
+    """Wraps the function with which torch starts CUDA."""
+    start = getattr(sys.modules.get("torch._C"), "_cuda_init", None)
+    if start is None:
+        return
 
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        """The spec of torch.cuda with one step after its execution; None for all else."""
-        if name != "torch.cuda":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader = getattr(spec, "loader", None)
-        if loader is None:
-            return spec
-        execute = loader.exec_module
+    def begin() -> Any:
+        _subscribe()
+        return start()
 
-        def executed(module: ModuleType) -> None:
-            execute(module)
-            start = getattr(sys.modules.get("torch._C"), "_cuda_init", None)
-            if start is None:
-                return
-
-            def begin() -> Any:
-                _subscribe()
-                return start()
-
-            setattr(sys.modules["torch._C"], "_cuda_init", begin)  # noqa: B010 - a module of C has no such attribute
-
-        loader.exec_module = executed
-        return spec
+    setattr(sys.modules["torch._C"], "_cuda_init", begin)  # noqa: B010 - a module of C has no such attribute
 
 
 def _library() -> str:

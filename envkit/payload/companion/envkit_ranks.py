@@ -18,8 +18,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.abc
-import importlib.util
+import importlib
 import inspect
 import json
 import os
@@ -159,7 +158,9 @@ class _Module:
 def watch(folder: str, stack: Stack) -> None:
     """Writes down what this process does as a rank, from its import of torch.distributed on."""
     _Here.folder, _Here.stack = folder, stack
-    sys.meta_path.insert(0, _AfterTorch())
+    calls = {"torch.distributed.distributed_c10d": _wrap_collectives, "torch.nn.parallel.distributed": _wrap_ddp}
+    guarded = {name: functools.partial(_guarded, wrap) for name, wrap in calls.items()}
+    importlib.import_module("envkit_companion").AfterImport(guarded)
     os.register_at_fork(after_in_child=_forked)
     rank, world = (
         _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
@@ -184,36 +185,6 @@ def _forked() -> None:
     _Here.counts.clear()
     _Here.told.clear()
     del _Here.modules[:]
-
-
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds two modules of torch as the others do, and wraps what they define once they are executed."""
-
-    def __init__(self) -> None:
-        self.open = {
-            "torch.distributed.distributed_c10d": _wrap_collectives,
-            "torch.nn.parallel.distributed": _wrap_ddp,
-        }
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        """The spec with one step after the module's execution; None for all other modules."""
-        wrap = self.open.pop(name, None)
-        if wrap is None:
-            return None
-        if not self.open:
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader = getattr(spec, "loader", None)
-        if loader is None:
-            return spec
-        execute = loader.exec_module
-
-        def executed(module: ModuleType) -> None:
-            execute(module)
-            _guarded(wrap, module)
-
-        loader.exec_module = executed
-        return spec
 
 
 def _guarded(what: Callable[..., Any], *arguments: Any) -> Any:
