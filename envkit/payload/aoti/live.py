@@ -61,16 +61,13 @@ def _torch(stages: _Stages, code: str) -> Any:
         if error.name == "torch":
             raise isolate.NotApplicable("there is no torch here") from None
         raise
-    stages.say(
-        {
-            "torch": {
-                "version": str(torch.__version__),
-                "cuda": str(torch.version.cuda or ""),
-                "path": os.path.dirname(str(torch.__file__)),
-                "cxx11_abi": bool(torch.compiled_with_cxx11_abi()),
-            }
-        }
-    )
+    said = {
+        "version": str(torch.__version__),
+        "cuda": str(torch.version.cuda or ""),
+        "path": os.path.dirname(str(torch.__file__)),
+        "cxx11_abi": bool(torch.compiled_with_cxx11_abi()),
+    }
+    stages.say({"torch": said})
     return torch
 
 

@@ -162,10 +162,8 @@ def watch(folder: str, stack: Stack) -> None:
     guarded = {name: functools.partial(_guarded, wrap) for name, wrap in calls.items()}
     importlib.import_module("envkit_companion").AfterImport(guarded)
     os.register_at_fork(after_in_child=_forked)
-    rank, world = (
-        _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-        _number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-    )
+    rank = _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    world = _number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     if rank is not None and world is not None and world > 1:
         _Here.rank, _Here.world = rank, world
         _begin()

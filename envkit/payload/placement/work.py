@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -218,7 +219,7 @@ def follow(request: PlacementRequest, say: Callable[[Any], None]) -> dict[str, A
                 outputs = made.model(*made.args, **made.kwargs)
                 answer["groups"] += census.group("outputs", census.numbered(outputs), device_of)
                 stage = "loss"
-                total = made.loss(outputs) if made.loss is not None else _sum(outputs)
+                total = made.loss(outputs) if made.loss is not None else summed(outputs, lambda one: one.float().sum())
                 if how == "run" and total is not None:
                     stage = "backward"
                     say({"stage": stage})
@@ -332,12 +333,7 @@ def follow_here(model: Any, inputs: Any, optimizer: Any = None) -> dict[str, Any
     }
 
 
-def _sum(outputs: Any) -> Any:
-    """The sum of every floating output that has a gradient; None if there is none."""
-    parts = [each for each in tensors_in(outputs) if each.requires_grad and each.is_floating_point()]
-    if not parts:
-        return None
-    total = parts[0].float().sum()
-    for each in parts[1:]:
-        total = total + each.float().sum().to(total.device)
-    return total
+def summed(outputs: Any, part: Callable[[Any], Any]) -> Any:
+    """The sum of ``part`` of every floating output that has a gradient, on the first one's device; None for none."""
+    parts = [part(each) for each in tensors_in(outputs) if each.requires_grad and each.is_floating_point()]
+    return functools.reduce(lambda total, each: total + each.to(total.device), parts) if parts else None

@@ -472,13 +472,10 @@ def make_modes(step: Step) -> tuple[Any, Any]:
     return made, type("Asking", (TorchFunctionMode,), {"__torch_function__": function})()
 
 
-def _way(func: Any, device: str) -> contextlib.AbstractContextManager[Any]:
+def _way(func: Any, device: str) -> Any:
     """How a function of torch is to be computed: oneDNN's LSTM is one operator with a workspace, and has no twin."""
     lstm = device == "cpu" and getattr(func, "__name__", "") == "lstm"
-    made: contextlib.AbstractContextManager[Any] = (
-        torch.backends.mkldnn.flags(enabled=False) if lstm else contextlib.nullcontext()
-    )
-    return made
+    return torch.backends.mkldnn.flags(enabled=False) if lstm else contextlib.nullcontext()
 
 
 def autocast_on(device: str) -> bool:

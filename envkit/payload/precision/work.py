@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from envkit.payload.lazy import torch
 from envkit.payload.placement.lines import Places
 from envkit.payload.placement.watch import tensors_in
-from envkit.payload.placement.work import FactoryResult, factory_of, given, told_error, untouched
+from envkit.payload.placement.work import FactoryResult, factory_of, given, summed, told_error, untouched
 from envkit.payload.precision import shadow
 from envkit.payload.precision.watch import Measured, Step, autocast_on, make_modes
 
 DTYPES = ("bfloat16", "float16", "float32")
 _NAMED = 12  # gradients that are told one by one, the worst first
 _NOISY = 20
+_COUNTS = ("elements", "significant", "lost", "not_finite", "not_finite_anywhere", "nans")  # of a result
 _WIDE_BYTES = 40  # a parameter costs about this much where shadows hold doubles: itself, both shadows, gradients
 
 
@@ -63,8 +64,7 @@ def _recast(value: Any, dtype: Any) -> Any:
 
 def cast(made: FactoryResult, dtype: Any, shadows: shadow.Shadows | None) -> FactoryResult:
     """The model, in place, and its inputs in ``dtype``; their shadows keep what they were."""
-    before = dict(_leaves(made.model))
-    before = {name: each.detach() for name, each in before.items()}
+    before = {name: each.detach() for name, each in _leaves(made.model)}
     if hasattr(made.model, "to"):
         made.model.to(dtype)
     inputs = _recast((made.args, made.kwargs), dtype)
@@ -85,14 +85,7 @@ def objective(outputs: Any, loss: Callable[[Any], Any] | None) -> Any:
     own = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
     if isinstance(own, torch.Tensor) and own.dim() == 0:
         return own
-    parts = [each for each in tensors_in(outputs) if each.requires_grad and each.is_floating_point()]
-    if not parts:
-        return None
-    halves = [(each.float() ** 2).sum() / 2 for each in parts]
-    total = halves[0]
-    for each in halves[1:]:
-        total = total + each.to(total.device)
-    return total
+    return summed(outputs, lambda each: (each.float() ** 2).sum() / 2)
 
 
 @contextlib.contextmanager
@@ -207,9 +200,8 @@ def _results(made: FactoryResult, step: Step, outputs: Any, total: Any) -> list[
             "what": "all gradients as one",
             "error": error,
             "size": min(math.sqrt(base2), 1e30),
-            **{key: sum(entry[key] for entry in gradients) for key in ("elements", "significant", "lost")},
+            **{key: sum(entry[key] for entry in gradients) for key in _COUNTS},
             "noise": error * step.scale >= math.sqrt(step.eps),
-            **{key: sum(entry[key] for entry in gradients) for key in ("not_finite", "not_finite_anywhere", "nans")},
             "bad": next((entry["bad"] for entry in gradients if entry["bad"]), None),
         }
         told += [whole, *gradients[:_NAMED]]
@@ -262,14 +254,9 @@ def follow(request: PrecisionRequest, say: Callable[[Any], None]) -> dict[str, A
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     dtype = getattr(torch, request.dtype)
     info = torch.finfo(dtype)
-    say(
-        {
-            "torch": str(torch.__version__),
-            "gpus": [torch.cuda.get_device_name(index) for index in range(count)],
-            "limits": {"eps": float(info.eps), "largest": float(info.max), "smallest": float(info.tiny)},
-            "rounding": _rounding(),
-        }
-    )
+    limits = {"eps": float(info.eps), "largest": float(info.max), "smallest": float(info.tiny)}
+    gpus = [torch.cuda.get_device_name(index) for index in range(count)]
+    say({"torch": str(torch.__version__), "gpus": gpus, "limits": limits, "rounding": _rounding()})
     sys.path.insert(0, os.path.realpath(request.code))
     sys.dont_write_bytecode = True  # the folder is the user's
     places = Places(request.code)
