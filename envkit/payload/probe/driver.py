@@ -22,7 +22,7 @@ _ABSENT = f"{_LIBRARY}: cannot open shared object file"
 _NO_DEVICE = 100  # CUresult of cuda.h
 _ENTER_S = 60.0  # eight GPUs without persistence mode take some 20 s to start
 _MODULE = "/proc/driver/nvidia/version"
-# where NVIDIA's cuda-compat packages and images put their libcuda
+# where NVIDIA's cuda-compat packages and images put their libcuda, and toolkits their stub of it
 _COMPAT = (
     "/usr/local/cuda*/compat/libcuda.so*",
     "/usr/local/cuda*/compat/*/libcuda.so*",
@@ -108,21 +108,12 @@ def module_version(path: str = _MODULE) -> str:
     return found.group(1) if found else ""
 
 
-def _files(patterns: tuple[str, ...]) -> list[str]:
-    found = {os.path.realpath(path) for pattern in patterns for path in glob.glob(pattern)}
+def _files(kind: str, patterns: tuple[str, ...]) -> list[str]:
+    """The libcuda files that ``patterns`` find, and those in a directory ``kind`` that LD_LIBRARY_PATH names."""
+    named = [glob.escape(entry) for entry in origin.library_path() if kind in entry.split("/")]
+    globs = (*patterns, *(entry + "/libcuda.so*" for entry in named))
+    found = {os.path.realpath(path) for pattern in globs for path in glob.glob(pattern)}
     return sorted(path for path in found if os.path.isfile(path))
-
-
-def stub_files() -> list[str]:
-    """The toolkit's stub libcuda files, also those in a ``stubs`` directory that LD_LIBRARY_PATH names."""
-    named = [entry for entry in origin.library_path() if "stubs" in entry.split("/")]
-    return _files((*_STUBS, *(glob.escape(entry) + "/libcuda.so*" for entry in named)))
-
-
-def compat_files() -> list[str]:
-    """The libcuda files of forward-compatibility packages, also those in a directory LD_LIBRARY_PATH names."""
-    named = [entry for entry in origin.library_path() if "compat" in entry.split("/")]
-    return _files((*_COMPAT, *(glob.escape(entry) + "/libcuda.so*" for entry in named)))
 
 
 def nodes() -> list[dict[str, str]]:
@@ -132,12 +123,12 @@ def nodes() -> list[dict[str, str]]:
     for path in [*_NODES, *sorted(numbered, key=lambda path: (len(path), path))]:
         if not os.path.exists(path):
             continue
+        why = ""
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
-            found.append({"path": path, "error": error.strerror or str(error)})
-        else:
-            found.append({"path": path, "error": ""})
+            why = error.strerror or str(error)
+        found.append({"path": path, "error": why})
     return found
 
 
@@ -168,8 +159,8 @@ class DriverProbe:
         value = {
             **_library(inited, loaded, owner_of),
             "module": module_version(),
-            "compat": compat_files(),
-            "stubs": stub_files(),
+            "compat": _files("compat", _COMPAT),
+            "stubs": _files("stubs", _STUBS),
             "nodes": opened,
             "nvml_count": nvml["count"] if nvml else None,
             "nvml": nvml["nvml"] if nvml else nvml_failed,

@@ -36,12 +36,9 @@ def import_torch() -> tuple[str, dict[str, str]]:
     sys.addaudithook(note)
     try:
         importlib.import_module("torch")
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            return "absent", opened
-        return f"raised {type(error).__name__}: {error}", opened
     except BaseException as error:  # whatever a broken torch raises, SystemExit included, is the observation
-        return f"raised {type(error).__name__}: {error}", opened
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        return "absent" if absent else f"raised {type(error).__name__}: {error}", opened
     finally:
         listening[0] = False
     return "done", opened

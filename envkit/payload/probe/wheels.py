@@ -208,11 +208,9 @@ def digest(path: str) -> str:
     """The sha256 of a file as RECORD spells it."""
     total = hashlib.sha256()
     with open(path, "rb") as file:
-        while True:
-            chunk = file.read(_CHUNK)
-            if not chunk:
-                return base64.urlsafe_b64encode(total.digest()).rstrip(b"=").decode()
+        for chunk in iter(partial(file.read, _CHUNK), b""):
             total.update(chunk)
+    return base64.urlsafe_b64encode(total.digest()).rstrip(b"=").decode()
 
 
 def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) -> tuple[str, str]:
