@@ -22,18 +22,9 @@ _ABSENT = f"{_LIBRARY}: cannot open shared object file"
 _NO_DEVICE = 100  # CUresult of cuda.h
 _ENTER_S = 60.0  # eight GPUs without persistence mode take some 20 s to start
 _MODULE = "/proc/driver/nvidia/version"
-# where NVIDIA's cuda-compat packages and images put their libcuda, and toolkits their stub of it
-_COMPAT = (
-    "/usr/local/cuda*/compat/libcuda.so*",
-    "/usr/local/cuda*/compat/*/libcuda.so*",
-    "/opt/cuda*/compat/libcuda.so*",
-    "/opt/nvidia/cuda*/compat/libcuda.so*",
-)
-_STUBS = (
-    "/usr/local/cuda*/lib64/stubs/libcuda.so*",
-    "/usr/local/cuda*/lib/stubs/libcuda.so*",
-    "/usr/local/cuda*/targets/*/lib/stubs/libcuda.so*",
-)
+# where NVIDIA's cuda-compat packages and images put their libcuda, and where toolkits put the stub of it
+_COMPAT = ("/usr/local/cuda*/compat", "/usr/local/cuda*/compat/*", "/opt/cuda*/compat", "/opt/nvidia/cuda*/compat")
+_STUBS = ("/usr/local/cuda*/lib64/stubs", "/usr/local/cuda*/lib/stubs", "/usr/local/cuda*/targets/*/lib/stubs")
 # the driver's own nodes, WSL's, and those of embedded GPUs
 _NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvmap")
 _IN_NAME = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)\Z")
@@ -108,11 +99,10 @@ def module_version(path: str = _MODULE) -> str:
     return found.group(1) if found else ""
 
 
-def _files(kind: str, patterns: tuple[str, ...]) -> list[str]:
-    """The libcuda files that ``patterns`` find, and those in a directory ``kind`` that LD_LIBRARY_PATH names."""
+def _files(kind: str, folders: tuple[str, ...]) -> list[str]:
+    """The libcuda files in ``folders``, and in a directory below one called ``kind`` that LD_LIBRARY_PATH names."""
     named = [glob.escape(entry) for entry in origin.library_path() if kind in entry.split("/")]
-    globs = (*patterns, *(entry + "/libcuda.so*" for entry in named))
-    found = {os.path.realpath(path) for pattern in globs for path in glob.glob(pattern)}
+    found = {os.path.realpath(path) for folder in (*folders, *named) for path in glob.glob(folder + "/libcuda.so*")}
     return sorted(path for path in found if os.path.isfile(path))
 
 

@@ -46,12 +46,8 @@ def package(path: str, library: bytes) -> None:
     Releases differ in whether the entries lie below a folder, so they lie in both places (torch, pt2_archive).
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, text in (
-            ("archive_format", "pt2"),
-            ("archive_version", "0"),
-            ("byteorder", "little"),
-            ("version", "3"),
-        ):
+        head = {"archive_format": "pt2", "archive_version": "0", "byteorder": "little", "version": "3"}
+        for name, text in head.items():
             archive.writestr(f"{_ROOT}/{name}", text)
         for folder in (f"{_ROOT}/data/aotinductor/model", "data/aotinductor/model"):
             archive.writestr(f"{folder}/provoke.wrapper.cpp", "")

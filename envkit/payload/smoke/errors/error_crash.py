@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from envkit.payload.smoke import provoke
@@ -13,10 +14,6 @@ from envkit.payload.smoke.bench import Bench
 _TEXT = "provoked by the test"
 _LOOP_S = 0.35  # the child that never answers; its stack is written before it is killed
 _TERMS = 200
-
-
-def _segfault() -> None:
-    ctypes.string_at(0)
 
 
 def _raise() -> None:
@@ -28,24 +25,13 @@ def _loop() -> None:
         pass
 
 
-def _leave() -> None:
-    os._exit(3)
-
-
-_DEATHS: dict[str, Callable[[], None]] = {
-    "segfault": _segfault,
-    "abort": os.abort,
-    "leave": _leave,
-    "raise": _raise,
-    "loop": _loop,
-}
-# How each must be told: the kind of end, the signal, and words of the detail.
-_EXPECTED = {
-    "segfault": ("killed", "SIGSEGV", ""),
-    "abort": ("killed", "SIGABRT", ""),
-    "leave": ("garbled", "", "status 3"),
-    "raise": ("raised", "", f"ValueError: {_TEXT}"),
-    "loop": ("hung", "", "no answer"),
+# Each death, and how it must be told: the kind of end, the signal, and words of the detail.
+_DEATHS: dict[str, tuple[Callable[[], object], str, str, str]] = {
+    "segfault": (partial(ctypes.string_at, 0), "killed", "SIGSEGV", ""),
+    "abort": (os.abort, "killed", "SIGABRT", ""),
+    "leave": (partial(os._exit, 3), "garbled", "", "status 3"),
+    "raise": (_raise, "raised", "", f"ValueError: {_TEXT}"),
+    "loop": (_loop, "hung", "", "no answer"),
 }
 
 
@@ -59,10 +45,11 @@ def _nothing() -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``reported.wrong`` of five deaths and ``after.wrong``."""
-    works: dict[str, Callable[[], Any]] = dict(_DEATHS) if provoke.planted(bench) else dict.fromkeys(_DEATHS, _nothing)
+    planted = provoke.planted(bench)
+    works: dict[str, Callable[[], Any]] = {name: die if planted else _nothing for name, (die, *_) in _DEATHS.items()}
     loop = {"loop": works.pop("loop")}
     found = {**provoke.ends(works), **provoke.ends(loop, _LOOP_S)}
-    for name, (ended, signal, detail) in _EXPECTED.items():
+    for name, (_, ended, signal, detail) in _DEATHS.items():
         ending = found[name]
         right = ending.ended == ended and ending.signal == signal and detail in ending.detail
         provoke.tell(bench, "reported.wrong", right, f"{name}: {provoke.words(ending)}")

@@ -26,6 +26,5 @@ def run(bench: Bench) -> None:
         return provoke.NOWHERE - base
 
     codes = (provoke.ILLEGAL_ADDRESS,)
-    provoke.driver_faults(
-        bench, {"store": provoke.KernelFault(_STORE, shift, codes), "load": provoke.KernelFault(_LOAD, shift, codes)}
-    )
+    sources = {"store": _STORE, "load": _LOAD}
+    provoke.driver_faults(bench, {name: provoke.KernelFault(text, shift, codes) for name, text in sources.items()})

@@ -23,10 +23,6 @@ extern "C" __global__ void plant(char* base, long long shift)
 def run(bench: Bench) -> None:
     """Measures ``reported.wrong``, ``sticky.wrong`` and ``after.wrong`` for a store and a vector load."""
     codes = (provoke.MISALIGNED_ADDRESS,)
-    provoke.driver_faults(
-        bench,
-        {
-            "4-byte store at base + 1": provoke.KernelFault(_FOUR, lambda base: 1, codes),
-            "16-byte load at base + 4": provoke.KernelFault(_SIXTEEN, lambda base: 4, codes),
-        },
-    )
+    store = provoke.KernelFault(_FOUR, lambda base: 1, codes)
+    load = provoke.KernelFault(_SIXTEEN, lambda base: 4, codes)
+    provoke.driver_faults(bench, {"4-byte store at base + 1": store, "16-byte load at base + 4": load})

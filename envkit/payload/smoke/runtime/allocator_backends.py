@@ -16,11 +16,7 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.runtime.products import count_wrong
 
-_SETTINGS = (
-    ("native", "backend:native"),
-    ("async", "backend:cudaMallocAsync"),
-    ("expandable", "expandable_segments:True"),
-)
+_SETTINGS = {"native": "backend:native", "async": "backend:cudaMallocAsync", "expandable": "expandable_segments:True"}
 _VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the older name and the one that replaced it
 _BUDGET_S = 120.0  # each of them imports torch
 _ROUNDS, _LIVE = 300, 24
@@ -49,10 +45,10 @@ def _churn(bench: Bench, name: str) -> None:
     bench.count(name + ".wrong", int(wrong))
 
 
-def _under(bench: Bench, name: str, setting: str) -> Callable[[Any], Any]:
+def _under(bench: Bench, name: str) -> Callable[[Any], Any]:
     def work(_: Any) -> Any:
         for variable in _VARIABLES:
-            os.environ[variable] = setting
+            os.environ[variable] = _SETTINGS[name]
         os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
         torch.cuda.set_device(bench.device)
         inner = Bench(bench.device, bench.injected_fault)
@@ -73,13 +69,9 @@ def run(bench: Bench) -> None:
     if importlib.util.find_spec("torch") is None:
         bench.not_applicable("there is no torch in this Python")
     ends: dict[str, isolate.Ending] = {}
-    lanes = [[isolate.Task(name, bench.device, _BUDGET_S, _under(bench, name, setting))] for name, setting in _SETTINGS]
-
-    def done(task: isolate.Task, ending: isolate.Ending) -> None:
-        ends[task.name] = ending
-
-    isolate.run(lanes, _BUDGET_S, done)
-    for name, _ in _SETTINGS:
+    lanes = [[isolate.Task(name, bench.device, _BUDGET_S, _under(bench, name))] for name in _SETTINGS]
+    isolate.run(lanes, _BUDGET_S, lambda task, ending: ends.update({task.name: ending}))
+    for name in _SETTINGS:
         end = ends[name]
         if end.ended == "raised" and end.cuda.startswith(_NOT_SUPPORTED):
             bench.note(name + ".offered", 0)
