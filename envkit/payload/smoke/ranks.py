@@ -303,13 +303,9 @@ def _one(
     notes = Notes(folder, rank, torch.cuda.synchronize if backend == "nccl" else None)
     mine = Bench(device, bench.injected_fault, bench.targets, folder, bench.gpus, bench.level)
     with notes.step("init_process_group"):
-        dist.init_process_group(
-            backend,
-            store=dist.FileStore(os.path.join(folder, "store"), size),
-            rank=rank,
-            world_size=size,
-            timeout=datetime.timedelta(seconds=end_s),
-        )
+        store = dist.FileStore(os.path.join(folder, "store"), size)
+        limit = datetime.timedelta(seconds=end_s)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     said = work(Rank(rank, size, device, backend, mine, notes))
     with notes.step("farewell"):  # nobody takes the connections down while another still uses them
         dist.barrier()

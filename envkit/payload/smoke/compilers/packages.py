@@ -80,14 +80,10 @@ def built(bench: Bench, given: tuple[Any, ...], device: str) -> str:
     """
     path = os.path.join(bench.folder(), f"layer-{device.replace(':', '')}.pt2")
     cache = path + ".made"
-
-    def work(_: object) -> None:
-        _build(given, device, path, cache)
-
     with stages.one_at_a_time(path):
         if not os.path.exists(path):
             try:
-                stages.part(Task("building the package", device, BUILD_S, work))
+                stages.part(Task("building the package", device, BUILD_S, lambda _: _build(given, device, path, cache)))
             finally:
                 shutil.rmtree(cache, ignore_errors=True)
     return path

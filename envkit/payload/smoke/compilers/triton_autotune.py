@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from envkit.payload import isolate
@@ -166,9 +167,7 @@ def run(bench: Bench) -> None:
     bench.not_applicable_if(lacking_c("triton builds its launcher"))
 
     def attempt(waiting: list[int], heard: Callable[[Any], None]) -> isolate.Ending:
-        def work(say: Callable[[Any], None]) -> None:
-            _try_each(bench, module, waiting, say)
-
+        work = partial(_try_each, bench, module, waiting)
         return stages.try_part(isolate.Task("trying configurations", bench.device, _TRY_S, work, heard=heard))
 
     tried = sort(attempt, len(CONFIGS))

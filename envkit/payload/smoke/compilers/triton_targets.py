@@ -142,9 +142,8 @@ def run(bench: Bench) -> None:
     if importlib.util.find_spec("triton") is None:
         bench.not_applicable("triton is not installed")
     if not _can_be_told_a_gpu():
-        bench.not_applicable(
-            "this release of triton cannot be told a GPU that is not here (triton.backends.compiler.GPUTarget)"
-        )
+        lacks = "cannot be told a GPU that is not here (triton.backends.compiler.GPUTarget)"
+        bench.not_applicable(f"this release of triton {lacks}")
     targets = _targets(bench)
     if not targets:
         bench.not_applicable("no architecture was named and this torch holds kernels for none")
@@ -172,9 +171,9 @@ def run(bench: Bench) -> None:
         for name in sorted(set(KERNELS) - ended[task.device]):
             heard(task.device, {name: {"told": [words]}})
 
-    def work(target: str) -> Callable[[Callable[[Any], None]], None]:
-        return lambda say: _make_all(bench.injected_fault, module, target, say)
-
-    tasks = [isolate.Task("", target, _BUDGET_S, work(target), heard=partial(heard, target)) for target in targets]
+    tasks = []
+    for target in targets:
+        work = partial(_make_all, bench.injected_fault, module, target)
+        tasks.append(isolate.Task("", target, _BUDGET_S, work, heard=partial(heard, target)))
     isolate.run([tasks[::2], tasks[1::2]], _BUDGET_S * len(tasks), done)
     bench.detail = "\n".join(sorted(lost))

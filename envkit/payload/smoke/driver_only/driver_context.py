@@ -16,6 +16,10 @@ _EDGE = 1024  # bytes written and read at both ends of each piece
 _ROUNDS = 5
 _PAUSE_S = 0.05
 _PROHIBITED = 2  # CU_COMPUTEMODE_PROHIBITED, cuda.h
+_ASKED = {
+    "threads a block": cuda.MAX_THREADS, "shared bytes a block": cuda.MAX_SHARED, "threads a warp": cuda.WARP,
+    "multiprocessors": cuda.MULTIPROCESSORS, "compute mode": cuda.COMPUTE_MODE,
+}  # fmt: skip
 
 
 def insane(said: dict[str, int]) -> list[str]:
@@ -57,17 +61,8 @@ def run(bench: Bench) -> None:
     driver.context(index)
     free, total = driver.memory()
     bench.note("context.ms", 1e3 * (time.monotonic() - started))
-    wrong = insane(
-        {
-            "threads a block": driver.attribute(index, cuda.MAX_THREADS),
-            "shared bytes a block": driver.attribute(index, cuda.MAX_SHARED),
-            "threads a warp": driver.attribute(index, cuda.WARP),
-            "multiprocessors": driver.attribute(index, cuda.MULTIPROCESSORS),
-            "compute mode": driver.attribute(index, cuda.COMPUTE_MODE),
-            "total bytes": total,
-            "free bytes": free,
-        }
-    )
+    said = {name: driver.attribute(index, which) for name, which in _ASKED.items()}
+    wrong = insane({**said, "total bytes": total, "free bytes": free})
     bench.count("attributes.wrong", len(wrong))
     bench.detail = "; ".join(wrong)
     shared = driver.attribute(index, cuda.INTEGRATED)

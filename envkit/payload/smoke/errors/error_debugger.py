@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from envkit.payload import programs
 from envkit.payload.smoke import nvrtc, provoke, sanitize
@@ -90,15 +89,12 @@ def run(bench: Bench) -> None:
     nvrtc.Compiler()  # which says that there is none before anything is started
     folder = own_folder(bench, "error-debugger")
     argv = programs.interpreter(__name__, "launch", [bench.device, str(int(provoke.planted(bench)))])
-
-    def work(tool: str) -> Callable[[], Any]:
-        return lambda: _used(tool, argv, os.path.join(folder, tool))
-
     for tool in TOOLS:
         bench.note(f"{tool}.offered", int(tool in here))
         if tool not in here:
             continue
-        ending = provoke.ends({tool: work(tool)}, 2 * _TOOL_S + 10.0)[tool]
+        work = partial(_used, tool, argv, os.path.join(folder, tool))
+        ending = provoke.ends({tool: work}, 2 * _TOOL_S + 10.0)[tool]
         said = str(ending.value) if ending.ended == "ran" else ""
         seen = saw(tool, said)
         refused = "" if seen else refusal(said)

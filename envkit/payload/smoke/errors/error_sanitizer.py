@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from envkit.payload import programs
@@ -92,14 +92,11 @@ def run(bench: Bench) -> None:
         bench.not_applicable("there is no compute-sanitizer in PATH, in a CUDA toolkit or among the wheels")
     nvrtc.Compiler()  # which says that there is none before anything is started
     folder = own_folder(bench, "error-sanitizer")
-
-    def work(program: _Program) -> Callable[[], Any]:
-        return lambda: _watched(program, folder)
-
     for tool in sanitize.TOOLS:
         faulty = _Program(tool, provoke.planted(bench), bench.device)
         clean = faulty._replace(fault=False)
-        works = {"clean": work(clean)} if faulty == clean else {"faulty": work(faulty), "clean": work(clean)}
+        programs_of = {"clean": clean} if faulty == clean else {"faulty": faulty, "clean": clean}
+        works = {name: partial(_watched, program, folder) for name, program in programs_of.items()}
         found = provoke.ends(works, _TOOL_S + 10.0)
         ending, twin = found.get("faulty", found["clean"]), found["clean"]
         value = ending.value if isinstance(ending.value, dict) else {}

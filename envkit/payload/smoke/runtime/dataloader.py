@@ -30,17 +30,9 @@ def run(bench: Bench) -> None:
         torch.ones(8, device=bench.device).sum().item()  # the workers' parent holds a CUDA context
     order = torch.randperm(_ITEMS, generator=bench.random())
     want = torch.arange(_WIDTH)[None, :] * 7919 + order[:, None] * 104729
-    numbered: Any = Numbered()
+    how: Any = {"sampler": order.tolist(), "num_workers": 2, "pin_memory": bench.on_gpu, "timeout": _WAIT_S}
     for start in ("fork", "spawn"):
-        loader = torch.utils.data.DataLoader(
-            numbered,
-            batch_size=_BATCH,
-            sampler=order.tolist(),
-            num_workers=2,
-            multiprocessing_context=start,
-            pin_memory=bench.on_gpu,
-            timeout=_WAIT_S,
-        )
+        loader = torch.utils.data.DataLoader(Numbered(), _BATCH, multiprocessing_context=start, **how)
         got = [batch.to(bench.device, non_blocking=True) for batch in loader]
         together = torch.cat(got).cpu() if got else torch.empty(0, _WIDTH, dtype=torch.int64)
         short = max(0, _ITEMS - len(together))

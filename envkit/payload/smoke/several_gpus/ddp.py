@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+from functools import partial
 from typing import Any
 
 from envkit.payload.lazy import torch
@@ -110,10 +111,8 @@ def _work(rank: Rank) -> dict[str, str]:
     inputs, targets = mine(rank)
     kind = "cuda" if rank.backend == "nccl" else "cpu"
     digests = {}
-    for name, context in (
-        ("fp32", contextlib.nullcontext),
-        ("bf16", lambda: torch.autocast(kind, dtype=torch.bfloat16)),
-    ):
+    low: Any = partial(torch.autocast, kind, dtype=torch.bfloat16)
+    for name, context in (("fp32", contextlib.nullcontext), ("bf16", low)):
         net = wrapped(rank, copy.deepcopy(start).to(rank.device), name)
         # what "order" drops is the exchange of gradients
         apart = net.no_sync() if rank.bench.injected_fault == "order" else contextlib.nullcontext()

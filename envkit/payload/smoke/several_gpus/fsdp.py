@@ -37,10 +37,8 @@ def _work(rank: Rank) -> None:
     inputs, targets = ddp.mine(rank)
     with rank.step("init_device_mesh"):
         mesh = init_device_mesh("cuda" if rank.backend == "nccl" else "cpu", (rank.size,))
-    for name, precision in (
-        ("fp32", policy()),
-        ("bf16", policy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)),
-    ):
+    low = policy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for name, precision in (("fp32", policy()), ("bf16", low)):
         net = copy.deepcopy(start).to(rank.device)
         with rank.step("shard", name):
             for layer in net:

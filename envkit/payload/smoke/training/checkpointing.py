@@ -4,6 +4,7 @@ second forward pass brings back the state of the random numbers and that of auto
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 from envkit.payload.lazy import torch
@@ -54,10 +55,8 @@ def run(bench: Bench) -> None:
     given = torch.randn(_BATCH, _WIDTH, generator=random).to(bench.device)
     target = torch.randn(_BATCH, _WIDTH, generator=random).to(bench.device)
     blocks = _blocks(bench.device)
-    for name, context in (
-        ("fp32", contextlib.nullcontext),
-        ("bf16", lambda: torch.autocast(kind, dtype=torch.bfloat16)),
-    ):
+    low: Any = partial(torch.autocast, kind, dtype=torch.bfloat16)
+    for name, context in (("fp32", contextlib.nullcontext), ("bf16", low)):
         want = _gradients(blocks, given, target, lambda block, value: block(value), context).cpu()
         bench.count("dead.wrong", int((~want.isfinite()).sum()) + int((want == 0).sum() > len(want) // 2))
         for way, reentrant in (("reentrant", True), ("plain", False)):
