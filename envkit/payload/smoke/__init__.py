@@ -25,28 +25,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from envkit.payload import isolate, programs
-from envkit.payload.smoke import (
-    compilers,
-    driver_only,
-    errors,
-    gemm,
-    kernels,
-    libraries,
-    runtime,
-    sanitize,
-    several_gpus,
-    speed,
-    training,
-)
+from envkit.payload.smoke import sanitize
 from envkit.payload.smoke.bench import Bench, travelling
 from envkit.payload.smoke.case import FAULT_KINDS, GPUS, LEVELS, Case, chosen, devices
 
 EXTRA = "extra-"  # how the names of tests from outside begin
 
+_GROUPS = (
+    "driver_only", "kernels", "gemm", "libraries", "runtime", "training", "compilers", "several_gpus", "errors",
+    "speed",
+)  # fmt: skip
 TESTS: tuple[Case, ...] = tuple(
-    case._replace(group=group.__name__.rpartition(".")[2])
-    for group in (driver_only, kernels, gemm, libraries, runtime, training, compilers, several_gpus, errors, speed)
-    for case in group.CASES
+    case._replace(group=group) for group in _GROUPS for case in importlib.import_module(f"{__name__}.{group}").CASES
 )
 _DEVICES_S = 30.0
 _IMPORT_S = 120.0  # a cold import from a slow disk takes over a minute
@@ -76,10 +66,6 @@ class Setting(NamedTuple):
     scratch: str
     gpus: int
     level: str
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -309,11 +295,10 @@ class _Report:
         """Takes one document of the parent with torch."""
         if "test" in said:
             self.add(said["test"])
-        elif "cuda_before_fork" in said:  # once seen, it stays
+            return
+        if "cuda_before_fork" in said:  # once seen, it stays
             said["cuda_before_fork"] = bool(self.document["cuda_before_fork"]) or said["cuda_before_fork"]
-            self.document.update(said)
-        else:
-            self.document.update(said)
+        self.document.update(said)
 
 
 def main(argv: list[str]) -> dict[str, Any]:
@@ -372,8 +357,9 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     found = {"gpus": [], "reason": "none was given to this run"} if asked.device == "cpu" else _find_gpus()
     gpus = found["gpus"]
     count = len(gpus or ())
+    cores = len(os.sched_getaffinity(0))
     # More threads than this gain nothing on the references, and stand in the way of the compilers beside them.
-    threads = max(1, min(_THREADS, _cores() // max(1, count)))
+    threads = max(1, min(_THREADS, cores // max(1, count)))
     setting = Setting(threads, tuple(asked.sm), scratch, count, asked.level)
     lanes: dict[str, list[isolate.Task]] = {}
     beside: dict[str, list[isolate.Task]] = {}
@@ -402,7 +388,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         else:
             device = "cuda:0" if job.device == GPUS and count else job.device
             # compilers side by side gain nothing beyond one a processor
-            lane = f"{device} builds {next(built) % _cores()}" if case.builds else device
+            lane = f"{device} builds {next(built) % cores}" if case.builds else device
             forked = case.start == "fork" or (case.start == "bare" and asked.level == "stress")  # to be repeated
             place = lanes if forked else beside
             if not forked:
@@ -456,8 +442,8 @@ def _add_sanitized(result: dict[str, Any], setting: Setting) -> None:
     try:
         with open(_log(result["name"], result["device"], setting), encoding="utf-8", errors="replace") as file:
             found = sanitize.read(file.read())
+        said = found.first
+        result["measures"] = {**result["measures"], "sanitizer.errors": float(found.errors)}
     except (OSError, ValueError) as error:
-        result["detail"] = "; ".join(filter(None, (result["detail"], f"compute-sanitizer left no log: {error}")))
-        return
-    result["measures"] = {**result["measures"], "sanitizer.errors": float(found.errors)}
-    result["detail"] = "; ".join(filter(None, (result["detail"], found.first)))
+        said = f"compute-sanitizer left no log: {error}"
+    result["detail"] = "; ".join(filter(None, (result["detail"], said)))

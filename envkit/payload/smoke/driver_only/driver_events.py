@@ -24,8 +24,7 @@ _SIZE = 4099
 
 def untrue(elapsed_ms: float, wall_ms: float, least_ms: float) -> bool:
     """Whether events tell a time that cannot be: no number, less than half of what the kernel takes at the device's
-    highest clock, or more than the host waited (two clocks may differ by a tenth of a millisecond and a hundredth).
-    """
+    highest clock, or more than the host waited (two clocks may differ by a tenth of a millisecond and a hundredth)."""
     return not least_ms / 2 <= elapsed_ms <= wall_ms * 1.01 + 0.1
 
 

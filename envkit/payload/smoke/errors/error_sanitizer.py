@@ -95,8 +95,8 @@ def run(bench: Bench) -> None:
     for tool in sanitize.TOOLS:
         faulty = _Program(tool, provoke.planted(bench), bench.device)
         clean = faulty._replace(fault=False)
-        programs_of = {"clean": clean} if faulty == clean else {"faulty": faulty, "clean": clean}
-        works = {name: partial(_watched, program, folder) for name, program in programs_of.items()}
+        to_run = {"clean": clean} if faulty == clean else {"faulty": faulty, "clean": clean}
+        works = {name: partial(_watched, program, folder) for name, program in to_run.items()}
         found = provoke.ends(works, _TOOL_S + 10.0)
         ending, twin = found.get("faulty", found["clean"]), found["clean"]
         value = ending.value if isinstance(ending.value, dict) else {}

@@ -41,8 +41,7 @@ def _answer(connection: Any, process: Any) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``written.wrong`` (elements written there), ``returned.wrong`` (elements made there) and
-    ``status.wrong`` (the other process did not leave with status 0).
-    """
+    ``status.wrong`` (the other process did not leave with status 0)."""
     import torch.multiprocessing
 
     context = torch.multiprocessing.get_context("spawn")

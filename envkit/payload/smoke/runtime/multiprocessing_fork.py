@@ -52,8 +52,7 @@ def _workers(bench: Bench, way: str) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``fork.wrong``, ``spawn.wrong``, ``forkserver.wrong`` and ``parent.wrong`` (elements of products), and
-    ``status.wrong`` (workers that did not leave with status 0).
-    """
+    ``status.wrong`` (workers that did not leave with status 0)."""
     bench.plain_math()
     _workers(bench, "fork")
     count_wrong(bench, "parent.wrong")

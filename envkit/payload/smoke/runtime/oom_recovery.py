@@ -55,8 +55,7 @@ def _fill(bench: Bench, total: int) -> None:
 def run(bench: Bench) -> None:
     """Measures ``refusal.wrong`` (requests that were granted, or refused without their size), ``kept.wrong`` (elements
     of what was held meanwhile), ``held`` (blocks until memory ran out), ``left.wrong`` (memory that stays, or is not
-    whole again) and ``product.wrong``.  Any other error than torch's out of memory ends the test.
-    """
+    whole again) and ``product.wrong``.  Any other error than torch's out of memory ends the test."""
     torch.cuda.set_device(bench.device)
     bench.plain_math()
     total = torch.cuda.get_device_properties(bench.device).total_memory

@@ -95,8 +95,7 @@ def _low(bench: Bench, name: str, model: Any, inputs: Any, targets: Any, wanted:
 
 def run(bench: Bench) -> None:
     """Measures for ``fp16`` and ``bf16``: ``.offered``, the distances ``.loss`` and ``.moved``, ``.types.wrong``,
-    ``.infinite`` (elements of gradients) and ``.scale.wrong`` (the scale did not stay).
-    """
+    ``.infinite`` (elements of gradients) and ``.scale.wrong`` (the scale did not stay)."""
     bench.plain_math()
     torch.set_num_threads(1)  # layers this small wait for a pool of threads longer than they compute
     random = bench.random()

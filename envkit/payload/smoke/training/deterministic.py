@@ -52,8 +52,7 @@ def _sums(bench: Bench) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``again.wrong`` (elements of losses and parameters that differ between two runs), ``sums.wrong``
-    (elements of indexed sums) and ``infinite`` (elements of a run).
-    """
+    (elements of indexed sums) and ``infinite`` (elements of a run)."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts, and asked for by torch
     bench.plain_math()
     torch.backends.cudnn.benchmark = False

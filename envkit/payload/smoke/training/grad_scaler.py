@@ -30,8 +30,7 @@ def scales(plan: Any) -> list[float]:
 
 def run(bench: Bench) -> None:
     """Measures ``taken.wrong`` and ``skipped.wrong`` (elements after a step) and ``scale.wrong`` (steps after which the
-    scale is another).
-    """
+    scale is another)."""
     random = bench.random()
     start = [torch.randint(-64, 65, shape, generator=random).double() / 8 for shape in _SHAPES]
     parameters = [torch.nn.Parameter(one.float().to(bench.device)) for one in start]

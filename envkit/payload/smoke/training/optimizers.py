@@ -91,8 +91,7 @@ def _offered(kind: str, way: dict[str, bool], device: str) -> bool:
 
 def run(bench: Bench) -> None:
     """Measures for sgd and adamw and each of ``-loop``, ``-foreach`` and ``-fused``: ``.offered``, the distances
-    ``.moved`` of what parameters moved by, and ``.resumed.wrong`` (elements).
-    """
+    ``.moved`` of what parameters moved by, and ``.resumed.wrong`` (elements)."""
     random = bench.random()
     start = [torch.randn(shape, generator=random) for shape in _SHAPES]
     grads = [[torch.randn(shape, generator=random) for shape in _SHAPES] for _ in range(_STEPS)]
