@@ -177,7 +177,7 @@ def in_new_process(code: str) -> str:
 )
 def test_a_child_s_end_is_its_parent_s(work: str, said: str) -> None:
     code = f"""
-def lost(): raise CudaFault("boom", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+def lost(): raise CudaFault("boom", "700 CUDA_ERROR_ILLEGAL_ADDRESS")
 def lacking(): raise NotApplicable("no such thing")
 try:
     print(in_child({work}, 60.0))
@@ -202,7 +202,7 @@ except RuntimeError as error:
 
 
 def test_a_fault_of_the_driver_is_named_by_number() -> None:
-    fault = driver.CudaFault("cuCtxSynchronize returned 719", 719, "CUDA_ERROR_LAUNCH_FAILED")
+    fault = driver.CudaFault("cuCtxSynchronize returned 719", "719 CUDA_ERROR_LAUNCH_FAILED")
     assert cuda_error.code_of(fault) == (719, "CUDA_ERROR_LAUNCH_FAILED")
     assert driver.number_of("cuda:3") == 3
 

@@ -194,12 +194,6 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
         os._exit(70)  # the document could not be sent; no handler of the parent's may run in this copy of it
 
 
-def _die_with(parent: int) -> None:
-    watchdog.die_with_parent()
-    if os.getppid() != parent:  # it went before the kernel was asked
-        os._exit(70)
-
-
 def _start(task: Task, budget_s: float) -> _Running:
     out, out_child = os.pipe()
     err, err_child = os.pipe()
@@ -208,7 +202,7 @@ def _start(task: Task, budget_s: float) -> _Running:
     if pid == 0:
         try:
             os.setpgid(0, 0)
-            _die_with(parent)
+            watchdog.die_with_parent(parent)
             nothing = os.open(os.devnull, os.O_RDONLY)
             for fd, place in ((nothing, 0), (err_child, 1), (err_child, 2)):
                 os.dup2(fd, place)

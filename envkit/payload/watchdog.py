@@ -25,9 +25,11 @@ _DEATH_S = 5.0  # a process in an uninterruptible call of a driver outlives SIGK
 _KILLED = 128 + signal.SIGKILL
 
 
-def die_with_parent() -> None:
-    """Has the kernel kill this process when the one that forked it ends; it may have ended before this was asked."""
+def die_with_parent(parent: int = 0) -> None:
+    """Has the kernel kill this process when its parent ends; leaves where that was to be ``parent`` and is another."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent and os.getppid() != parent:  # it went before the kernel was asked
+        os._exit(70)
 
 
 def kill_session(leader: int) -> None:
@@ -55,11 +57,8 @@ def _worker(work: Callable[[], int], guard: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    die_with_parent()
-    if os.getppid() != guard:  # it went before the kernel was asked
-        os._exit(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    die_with_parent(guard)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     code = work()
     sys.stdout.flush()
     sys.stderr.flush()

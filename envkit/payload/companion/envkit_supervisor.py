@@ -117,10 +117,8 @@ def below(root: int) -> dict[int, Process]:
 
 def _waited(pid: int) -> float:
     """The second number of a thread's schedstat, in nanoseconds, of all threads of a process; 0 where none is told."""
-    total = 0
-    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        total += int((_text(path).split() or ["0", "0"])[1])
-    return total / 1e9 * os.sysconf("SC_CLK_TCK")
+    told = map(_text, glob.glob(f"/proc/{pid}/task/*/schedstat"))
+    return sum(int(text.split()[1]) for text in told if text) / 1e9 * os.sysconf("SC_CLK_TCK")
 
 
 def _text(path: str, most: int = 65536, start: int = 0) -> str:
@@ -375,18 +373,15 @@ class Supervisor:
     def sample(self, native: bool) -> None:
         """Writes down where every process is: Python's stacks by the companion, else what the kernel knows."""
         there = self.look()
-        before = {pid: self.size(pid) for pid in there}
-        asked = [pid for pid in there if self.catches(pid)]
-        for pid in asked:
+        before = {pid: self.size(pid) for pid in there if self.catches(pid)}
+        for pid in before:
             with contextlib.suppress(OSError):
                 os.kill(pid, SIGNAL)
         end = time.monotonic() + _DUMP_S
-        while time.monotonic() < end and any(self.size(pid) == before[pid] for pid in asked):
+        while time.monotonic() < end and any(self.size(pid) == size for pid, size in before.items()):
             self.read(_TICK_S)
-        time.sleep(_TICK_S if asked else 0.0)  # the last one is still writing
-        processes = {
-            str(pid): self.picture(pid, before[pid] if pid in asked else -1, each) for pid, each in there.items()
-        }
+        time.sleep(_TICK_S if before else 0.0)  # the last one is still writing
+        processes = {str(pid): self.picture(pid, before.get(pid, -1), each) for pid, each in there.items()}
         if native:
             self.native(processes)
         self.samples = [*self.samples[-_SAMPLES:], {"after_s": round(time.monotonic(), 1), "processes": processes}]

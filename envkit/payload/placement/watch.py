@@ -215,7 +215,8 @@ class Watch:
             self.gpu_used = True
         if name == "_to_copy" and tensors:
             source = self.device_of(tensors[0])
-            self.cross("to", source, _plain(kwargs.get("device")) or source, tensors[0], frame)
+            target = str(kwargs.get("device") or source)
+            self.cross("to", source, "cuda:0" if target == "cuda" else target, tensors[0], frame)
         elif name == "copy_" and len(tensors) > 1:
             self.cross("copy_", self.device_of(tensors[1]), self.device_of(tensors[0]), tensors[0], frame)
         elif name in (*INDEXING, *FILLING) and len(tensors) > 1 and self.device_of(tensors[0]).startswith("cuda"):
@@ -231,14 +232,6 @@ class Watch:
         if name in INDEXING and len(args) > 1:
             return any(str(each.dtype) in ("torch.bool", "torch.uint8") for each in tensors_in(args[1]))
         return name in WAITING
-
-
-def _plain(device: Any) -> str:
-    """A device as text with its index, empty for none."""
-    if device is None:
-        return ""
-    text = str(device)
-    return "cuda:0" if text == "cuda" else text
 
 
 def make_mode(watch: Watch, call: Callable[..., Any] | None = None) -> Any:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from envkit.payload import isolate
+from envkit.payload import cuda_error, isolate
 
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, cuda.h
 _CC_MAJOR, _CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
@@ -23,13 +23,8 @@ class NoGpu(Exception):
     """There is no GPU here and nothing claims that there should be one; the text says how that was seen."""
 
 
-class CudaFault(RuntimeError):
-    """A function of the driver failed: the number of its error, and the driver's own name for it."""
-
-    def __init__(self, message: str, code: int, name: str) -> None:
-        super().__init__(message)
-        self.cuda_code = code
-        self.cuda_name = name
+class CudaFault(cuda_error.Failed):
+    """A function of the driver failed, with the number of its error and the driver's own name for it."""
 
 
 class Driver:
@@ -61,7 +56,7 @@ class Driver:
         """Raises CudaFault unless ``code`` is success."""
         if code:
             message = f"{function} returned {self.name_of(code)}" + (f": {detail}" if detail else "")
-            raise CudaFault(message, code, self._bare_name(code))
+            raise CudaFault(message, f"{code} {self._bare_name(code)}")
 
     def call(self, function: str, *arguments: Any) -> None:
         """Calls a function of the driver; an int goes as a C int, so an address or a size must be a ctypes value."""
@@ -156,9 +151,8 @@ class Driver:
         log = ctypes.create_string_buffer(4096)
         options = (ctypes.c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
-        loaded = self.library.cuModuleLoadDataEx(
-            ctypes.byref(module), ctypes.c_char_p(code), ctypes.c_uint(2), options, values
-        )
+        load = self.library.cuModuleLoadDataEx
+        loaded = load(ctypes.byref(module), ctypes.c_char_p(code), ctypes.c_uint(2), options, values)
         said = log.value.decode("utf-8", "replace").strip()
         self.check(f"cuModuleLoadDataEx of {what}", loaded, said)
         return module
@@ -230,10 +224,7 @@ def in_child(work: Callable[[], Any], budget_s: float) -> Any:
     words = " ".join(filter(None, (ending.ended, ending.signal, ending.detail)))
     last = ending.stderr_tail.strip().splitlines()[-3:] if ending.ended in ("killed", "hung") else []
     message = f"in a child process: {'; '.join((words, *last))}"
-    code, _, name = ending.cuda.partition(" ")
-    if code:
-        raise CudaFault(message, int(code), name)
-    raise RuntimeError(message)
+    raise CudaFault(message, ending.cuda) if ending.cuda else RuntimeError(message)
 
 
 def gpus() -> dict[str, Any]:

@@ -180,8 +180,7 @@ def after(bench: Bench, product: Callable[[], int]) -> None:
         last = ending.stderr_tail.strip().splitlines()[-1:] if ending.ended == "killed" else []
         said = "; ".join(filter(None, (words(ending), *last, bench.detail)))
         message = f"the process after the fault ended otherwise: {said}"
-        number, _, name = ending.cuda.partition(" ")
-        raise CudaFault(message, int(number), name) if number else RuntimeError(message)
+        raise CudaFault(message, ending.cuda) if ending.cuda else RuntimeError(message)
     bench.count("after.wrong", int(ending.value))
 
 
