@@ -236,11 +236,8 @@ def _defines(view: memoryview, dynamic: _Dynamic, texts: _Texts) -> list[tuple[i
     at = dynamic.offset(_DT_VERDEF)
     while len(found) < _MOST_ENTRIES:
         _, _, index, count, _, aux, following = struct.unpack("<HHHHIII", _cut(view, at, 20))
-        if count:
-            (name,) = struct.unpack("<I", _cut(view, at + aux, 4))
-            found.append((index, texts.at(name)))
-        else:
-            found.append((index, ""))
+        name = texts.at(struct.unpack("<I", _cut(view, at + aux, 4))[0]) if count else ""
+        found.append((index, name))
         if not following or len(found) >= dynamic.single[_DT_VERDEFNUM]:
             return found
         at += following

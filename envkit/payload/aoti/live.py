@@ -280,18 +280,16 @@ def link(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any] | None, 
             files = _extracted(request, folder)
             task = isolate.Task("link", "", budget_s, work=lambda say: _link(request, files, say))
             ending, heard = _one(task)
-            mapped = [
-                {**one, "path": os.path.basename(one["path"]) if one["path"] in files else one["path"]}
-                for one in heard["mapped"]
-            ]
+            names = {file: os.path.basename(file) for file in files}
+            mapped = [{**one, "path": names.get(one["path"], one["path"])} for one in heard["mapped"]]
     except OSError as error:
         return None, [], f"its libraries could not be laid out as files: {error}"
     if heard["stage"] not in ("link", "end"):
         return None, mapped, f"{ending.ended} {ending.signal or ending.detail} while doing: {heard['stage']}"
     refused = str(ending.value.get("error", "")) if isinstance(ending.value, dict) else ""
     how = "" if ending.ended == "ran" else " ".join(filter(None, (ending.ended, ending.signal or ending.detail)))
-    for file in files:
-        refused = refused.replace(file, os.path.basename(file))
+    for file, name in names.items():
+        refused = refused.replace(file, name)
     return {"error": refused, "died": how}, mapped, ""
 
 

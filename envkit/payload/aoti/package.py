@@ -42,6 +42,10 @@ _DTYPES = {  # c10/core/ScalarType.h to the names that Python uses
     "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
     "ComplexFloat": "complex64", "ComplexDouble": "complex128", "ComplexHalf": "complex32",
 }  # fmt: skip
+_KEYS = {  # of the metadata
+    "device": "AOTI_DEVICE_KEY", "machine": "AOTI_MACHINE", "isa": "AOTI_CPU_ISA",
+    "capability": "AOTI_COMPUTE_CAPABILITY",
+}  # fmt: skip
 _DIMS = 64  # at most; a number beyond it is no dimension
 # What only libstdc++ itself defines: no header has it, so a library that exports one was linked with all of libstdc++.a
 # that it uses.  The state that cannot be there twice hangs on the first two.
@@ -81,10 +85,8 @@ def kernel_arch(data: memoryview) -> str:
     return f"sm_{number}{'a' if exact else ''}"
 
 
-def _names_in(data: memoryview, found: Any) -> Iterator[str]:
+def _names_in(text: bytes) -> Iterator[str]:
     """The paths of GPU kernels that a library's read-only data names."""
-    start, size = found.sections.get(".rodata", (0, len(data)))
-    text = bytes(data[start : start + min(size, _TEXT)])
     for ending in _KERNELS:
         at = text.find(ending)
         while at >= 0:
@@ -115,7 +117,7 @@ def library(name: str, data: memoryview) -> dict[str, Any]:
         needed=list(found.needed),
         needs=[{"library": provider, "versions": list(versions)} for provider, versions in found.needs],
         search=[*found.rpath, *found.runpath],
-        kernels=sorted(set(_names_in(data, found))),
+        kernels=sorted(set(_names_in(text))),
         carries=[words for name, words in _RUNTIME.items() if name in exported],
         std=sum(1 for name in exported if _STD.match(name)),
         guards="" if not guarded else "variable" if b"AOTI_RUNTIME_CHECK_INPUTS" in text else "always",
@@ -250,13 +252,7 @@ def _read_zip(path: str, file: memoryview, wanted: str, said: dict[str, Any]) ->
                 source = bytes(_bytes_of(archive, file, member, _TEXT)[:_TEXT]).decode("utf-8", "replace")
                 said["inputs"] = inputs(source)
         keys = _metadata(texts)
-    for field, key in (
-        ("device", "AOTI_DEVICE_KEY"),
-        ("machine", "AOTI_MACHINE"),
-        ("isa", "AOTI_CPU_ISA"),
-        ("capability", "AOTI_COMPUTE_CAPABILITY"),
-    ):
-        said[field] = keys.get(key, "")
+    said.update({field: keys.get(key, "") for field, key in _KEYS.items()})
     return places
 
 

@@ -85,11 +85,8 @@ class _Module:
         self.wrapped = weakref.ref(wrapped)
         self.kind = type(wrapped.module).__name__
         ignored = set(getattr(wrapped, "parameters_to_ignore", ()) or ())
-        watched = [
-            (name, each)
-            for name, each in wrapped.module.named_parameters()
-            if each.requires_grad and name not in ignored
-        ]
+        named = wrapped.module.named_parameters()
+        watched = [(name, each) for name, each in named if each.requires_grad and name not in ignored]
         self.names = [name for name, _ in watched]
         self.seen = bytearray(len(watched))
         self.left = len(watched)  # parameters whose gradient is still to come

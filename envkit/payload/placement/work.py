@@ -61,9 +61,8 @@ def given(made: Any) -> FactoryResult:
         model, inputs = made[:2]
         loss = made[2] if len(made) == 3 else None
     else:
-        raise BadFactoryResult(
-            f"the factory returned {type(made).__name__}, not (model, inputs[, loss]) or a dict with both"
-        )
+        kind = type(made).__name__
+        raise BadFactoryResult(f"the factory returned {kind}, not (model, inputs[, loss]) or a dict with both")
     if not callable(model):
         raise BadFactoryResult(f"the factory's model is a {type(model).__name__}, which cannot be called")
     if isinstance(inputs, dict):
@@ -158,11 +157,8 @@ def _facts(how: str) -> dict[str, Any]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if how == "auto":
         how = "run" if count else "fake" if pretend.can_fake() else "trace"
-    return {
-        "torch": str(torch.__version__),
-        "gpus": [torch.cuda.get_device_name(index) for index in range(count)],
-        "how": how,
-    }
+    gpus = [torch.cuda.get_device_name(index) for index in range(count)]
+    return {"torch": str(torch.__version__), "gpus": gpus, "how": how}
 
 
 def follow(request: PlacementRequest, say: Callable[[Any], None]) -> dict[str, Any]:
@@ -252,11 +248,8 @@ def _before(made: FactoryResult, watch: Watch) -> dict[str, Any]:
 
 
 def _after(watch: Watch) -> dict[str, Any]:
-    return {
-        "operations": watch.operations,
-        "unjudged": sorted(watch.unjudged)[:20],
-        "lines": list(watch.lines.values()),
-    }
+    lines, unjudged = list(watch.lines.values()), sorted(watch.unjudged)[:20]
+    return {"operations": watch.operations, "unjudged": unjudged, "lines": lines}
 
 
 @contextlib.contextmanager

@@ -232,18 +232,15 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     names = [test.name for test in TESTS]
     parser = argparse.ArgumentParser(prog="smoke", description="whether the kernels of this Python compute right")
     parser.add_argument("--level", choices=LEVELS, default="quick")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names)
-    parser.add_argument("--exclude", action="append", default=[], metavar="NAME", choices=names)
-    parser.add_argument(
-        "--test-file", action="append", default=[], metavar="FILE", help="a file whose smoke_* are tests"
-    )
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--only", metavar="NAME", choices=names, **several)
+    parser.add_argument("--exclude", metavar="NAME", choices=names, **several)
+    parser.add_argument("--test-file", metavar="FILE", help="a file whose smoke_* are tests", **several)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--seconds", type=float, default=600.0, help="for the whole run (default 600)")
     parser.add_argument("--stress-seconds", type=float, default=0.0, help="repeat the tests for so long")
     parser.add_argument("--import-seconds", type=float, default=_IMPORT_S, help="for importing torch (default 120)")
-    parser.add_argument(
-        "--sm", action="append", default=[], type=_target, metavar="NN", help="a GPU that kernels are compiled for"
-    )
+    parser.add_argument("--sm", type=_target, metavar="NN", help="a GPU that kernels are compiled for", **several)
     parser.add_argument("--inject-fault", default="", choices=("", "all", *FAULT_KINDS))
     parser.add_argument("--sanitize", default="", choices=("", *sanitize.TOOLS))
     return parser.parse_args(argv)

@@ -119,9 +119,8 @@ def build(
     capability = driver.capability(index)
     machine, virtual = targets_for(compiler.targets(), capability)
     if not virtual:
-        raise NotApplicable(
-            f"NVRTC {compiler.version()} at {compiler.path} knows no target for compute capability {capability}"
-        )
+        what = f"NVRTC {compiler.version()} at {compiler.path}"
+        raise NotApplicable(f"{what} knows no target for compute capability {capability}")
     code = compiler.compile(source, f"{names[0]}.cu", machine or virtual, "CUBIN" if machine else "PTX", options)
     module = driver.module(code, f"{names[0]} for {machine or virtual}")
     return module, {name: driver.kernel(module, name) for name in names}

@@ -17,11 +17,8 @@ from envkit.payload.smoke.compilers.torch_compile import compare, inputs
 def wrong_inputs(given: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
     """Inputs that the package was not compiled for, by what is wrong with the first of them."""
     first, *rest = given
-    return {
-        "type": (first.double(), *rest),
-        "shape": (first[:-3], *rest),
-        "layout": (first.t().contiguous().t(), *rest),
-    }
+    layout = first.t().contiguous().t()
+    return {"type": (first.double(), *rest), "shape": (first[:-3], *rest), "layout": (layout, *rest)}
 
 
 def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:

@@ -28,17 +28,11 @@ _PATTERNS = {
     "address": ["mov.u32 %v, %x;"],
     "bit": ["add.u32 %v, %lo, %s;", "and.b32 %v, %v, 31;", "shl.b32 %v, 1, %v;"],
     "random": [
-        "xor.b32 %v, %x, %s;",
-        "shr.u32 %t, %v, 16;",
-        "xor.b32 %v, %v, %t;",
-        "mul.lo.u32 %v, %v, 2146121005;",
-        "shr.u32 %t, %v, 15;",
-        "xor.b32 %v, %v, %t;",
-        "mul.lo.u32 %v, %v, 2221713035;",
-        "shr.u32 %t, %v, 16;",
-        "xor.b32 %v, %v, %t;",
+        "xor.b32 %v, %x, %s;", "shr.u32 %t, %v, 16;", "xor.b32 %v, %v, %t;", "mul.lo.u32 %v, %v, 2146121005;",
+        "shr.u32 %t, %v, 15;", "xor.b32 %v, %v, %t;", "mul.lo.u32 %v, %v, 2221713035;",
+        "shr.u32 %t, %v, 16;", "xor.b32 %v, %v, %t;",
     ],
-}
+}  # fmt: skip
 
 
 def _words(kind: str, act: str) -> str:

@@ -31,9 +31,7 @@ def run(bench: Bench) -> None:
     """Measures ``differing`` (elements), ``nonfinite`` (of the first result), and the distance ``first``."""
     bench.plain_math()
     random = bench.random_here()
-    left, right = (
-        torch.randn(_SIZE, _SIZE, generator=random, device=bench.device).to(torch.bfloat16) for _ in range(2)
-    )
+    left, right = (torch.randn(_SIZE, _SIZE, generator=random, device=bench.device).bfloat16() for _ in range(2))
     first = repeated(bench, left, right, _TIMES)
     bench.count("nonfinite", int((~first.isfinite()).sum()))
     bench.close("first", first[:_ROWS], left[:_ROWS].cpu().double() @ right.cpu().double())

@@ -33,10 +33,8 @@ def run(bench: Bench) -> None:
     options = ["-DSKIPPED"] if bench.injected_fault == "block" else []
     kernel = build(driver, index, _SOURCE, ["stride_map"], options)[1]["stride_map"]
     data, guard = raw.fresh(4 * _SIZE), bytes([raw.POISON]) * _GUARD
-    results = {
-        "values": guard + mapped(data) + guard,
-        "visits": guard + array.array("I", [1]).tobytes() * _SIZE + guard,
-    }
+    once = array.array("I", [1]).tobytes() * _SIZE
+    results = {"values": guard + mapped(data) + guard, "visits": guard + once + guard}
     room = len(data) + 2 * _GUARD
     for blocks, threads in _SHAPES:
         with driver.room(len(data), room, room) as (a, values, visits):

@@ -55,9 +55,8 @@ def run(bench: Bench) -> None:
 
         few = wide_side[..., :columns, :].to(dtype)
         lower = torch.linalg.cholesky(normal.to(bench.device))
-        clean.close(
-            name + ".cholesky-solve", square @ plain(torch.cholesky_solve(few.to(bench.device), lower)), few.double()
-        )
+        answer = plain(torch.cholesky_solve(few.to(bench.device), lower))
+        clean.close(name + ".cholesky-solve", square @ answer, few.double())
         clean.close(name + ".inverse", square @ plain(torch.linalg.inv(normal.to(bench.device))), identity)
 
         answer = plain(torch.linalg.lstsq(there, side.to(bench.device)).solution)

@@ -28,10 +28,8 @@ def errors_off(values: Any, mean: float, variance: float, fourth: float) -> tupl
     plain = values.double()
     center = float(plain.mean())
     spread = float((plain - mean).square().mean())
-    return (
-        abs(center - mean) / math.sqrt(variance / count),
-        abs(spread - variance) / math.sqrt((fourth - variance * variance) / count),
-    )
+    error = math.sqrt((fourth - variance * variance) / count)
+    return abs(center - mean) / math.sqrt(variance / count), abs(spread - variance) / error
 
 
 def uneven(values: Any) -> float:

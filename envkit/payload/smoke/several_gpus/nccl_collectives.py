@@ -60,9 +60,8 @@ def _moves(rank: Rank, count: int) -> None:
         with rank.step("gather", f"{count} to {root}"):
             dist.gather(block(me, root, count, device), slots, root)
         if slots is not None:
-            rank.bench.exact(
-                "gather.wrong", torch.cat(slots), torch.cat([block(part, root, count, device) for part in parts])
-            )
+            want = torch.cat([block(part, root, count, device) for part in parts])
+            rank.bench.exact("gather.wrong", torch.cat(slots), want)
 
         out = _empty(count, rank)
         given = [block(root, part, count, device) for part in parts] if me == root else None

@@ -91,9 +91,8 @@ def run(bench: Bench) -> None:
     driver = Driver()
     capability = driver.capability(torch.cuda.current_device())
     if capability < _CAPABILITY:
-        bench.not_applicable(
-            f"the kernel is for compute capability {_CAPABILITY / 10} and newer, this GPU has {capability / 10}"
-        )
+        least = f"compute capability {_CAPABILITY / 10} and newer"
+        bench.not_applicable(f"the kernel is for {least}, this GPU has {capability / 10}")
     kernel = _Kernel(driver, int(counter.data_ptr()))
     for _ in range(_LAUNCHES):
         kernel.launch()

@@ -88,9 +88,8 @@ def _low(bench: Bench, name: str, model: Any, inputs: Any, targets: Any, wanted:
     sizes = [want.norm() / want.numel() ** 0.5 for want in wanted[1]]  # a small layer counts as much as a large one
     moved = [now.detach() - before[place] for place, now in enumerate(model.parameters())]
     got = torch.cat([(one.cpu().double() / sizes[place]).flatten() for place, one in enumerate(moved)])
-    bench.close(
-        name + ".moved", got, torch.cat([(one / sizes[place]).flatten() for place, one in enumerate(wanted[1])])
-    )
+    want = torch.cat([(one / sizes[place]).flatten() for place, one in enumerate(wanted[1])])
+    bench.close(name + ".moved", got, want)
 
 
 def run(bench: Bench) -> None:

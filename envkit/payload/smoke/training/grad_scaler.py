@@ -35,9 +35,8 @@ def run(bench: Bench) -> None:
     start = [torch.randint(-64, 65, shape, generator=random).double() / 8 for shape in _SHAPES]
     parameters = [torch.nn.Parameter(one.float().to(bench.device)) for one in start]
     optimizer = torch.optim.SGD(parameters, lr=_RATE, momentum=0.5)
-    scaler = torch.amp.GradScaler(
-        "cuda" if bench.on_gpu else "cpu", init_scale=_SCALE, growth_interval=_INTERVAL, backoff_factor=0.5
-    )
+    kind = "cuda" if bench.on_gpu else "cpu"
+    scaler = torch.amp.GradScaler(kind, init_scale=_SCALE, growth_interval=_INTERVAL, backoff_factor=0.5)
     want, speed = [one.clone() for one in start], [torch.zeros_like(one) for one in start]
     bad, expected = 0, scales(_PLAN)
     for number, what in enumerate(_PLAN):
