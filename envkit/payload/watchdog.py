@@ -26,7 +26,7 @@ _KILLED = 128 + signal.SIGKILL
 
 
 def die_with_parent(parent: int = 0) -> None:
-    """Has the kernel kill this process when its parent ends; leaves where that was to be ``parent`` and is another."""
+    """Has the kernel kill this process when its parent ends; leaves at once where that is not ``parent`` any more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent and os.getppid() != parent:  # it went before the kernel was asked
         os._exit(70)

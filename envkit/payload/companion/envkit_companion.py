@@ -44,7 +44,7 @@ class _State:
 
 
 class AfterImport:
-    """Finds modules of torch as the others do; ``calls`` has what gets a module, by its name, once it is executed."""
+    """Finds modules as the others do; ``calls`` has what is called with a module, by its name, once it is executed."""
 
     def __init__(self, calls: dict[str, Callable[[ModuleType], Any]]) -> None:
         self.calls = calls

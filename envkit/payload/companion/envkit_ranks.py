@@ -220,19 +220,17 @@ def _open() -> None:
     path = os.path.join(_Here.folder, f"ranks-{_Here.name}.jsonl")
     _Here.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     _Here.written = 0
-    _write(
-        {
-            "e": "rank",
-            "rank": _Here.rank,
-            "world": _Here.world,
-            "pid": _Here.pid,
-            "host": socket.gethostname(),
-            "local_rank": _number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-            "restart": _number("TORCHELASTIC_RESTART_COUNT"),
-            "time": round(time.time(), 3),
-        }
-    )
-    for row in [*_Here.told.values(), *(each.row() for each in _Here.modules)]:
+    said = {
+        "e": "rank",
+        "rank": _Here.rank,
+        "world": _Here.world,
+        "pid": _Here.pid,
+        "host": socket.gethostname(),
+        "local_rank": _number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        "restart": _number("TORCHELASTIC_RESTART_COUNT"),
+        "time": round(time.time(), 3),
+    }
+    for row in [said, *_Here.told.values(), *(each.row() for each in _Here.modules)]:
         _write(row)
 
 

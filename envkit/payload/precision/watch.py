@@ -134,8 +134,7 @@ def _called_by_user(places: Places, frame: Any) -> bool:
 class Step:
     """What one watched step has shown.
 
-    ``dtype`` is the one asked for.  ``shadows`` are None where only checksums are taken.  ``single`` is the eps of
-    single precision.
+    ``dtype`` is the one asked for.  Without ``shadows`` nothing is compared, and only checksums are taken.
     """
 
     def __init__(
@@ -144,7 +143,8 @@ class Step:
         info = torch.finfo(dtype)
         self.places = places
         self.dtype = dtype
-        self.shadows = shadows
+        self.compares = shadows is not None
+        self.shadows = shadows or shadow.Shadows(dtype)
         self.device = device
         self.autocast = autocast
         self.eps = float(info.eps)
@@ -174,14 +174,14 @@ class Step:
         site = own_site(self.places, self.sites)
         tensors = list(tensors_in((args, kwargs)))
         known = namespace in ("aten", "prims", "prim")
-        before = checksum(tensors) if self.shadows is None and name not in shadow.EMPTY else 0
-        state = self._before(func, name, args, kwargs, known) if self.shadows is not None else None
+        before = checksum(tensors) if not self.compares and name not in shadow.EMPTY else 0
+        state = self._before(func, name, args, kwargs, known) if self.compares else None
         try:
             out = func(*args, **kwargs)
         except Exception as error:  # torch's refusal is an answer, and goes on to whom it was meant for
             self._refused(namespace, name, tensors, error, site)
             raise
-        if self.shadows is None:
+        if not self.compares:
             if name not in shadow.EMPTY:
                 told = out[:1] if name.startswith(_ATTENTION) else out  # the rest is padded with what lay there
                 self.sums.append((name, site, before, checksum(list(tensors_in((told, tensors))))))
@@ -206,7 +206,6 @@ class Step:
 
     def _before(self, func: Any, name: str, args: Any, kwargs: Any, known: bool) -> dict[str, Any] | None:
         """What must be known before the operation overwrites it: how wrong each input is, and whose fault that is."""
-        assert self.shadows is not None
         asked = shadow.writes(func)
         if asked.views and not asked.written:
             return None
@@ -237,7 +236,6 @@ class Step:
     def _after(
         self, func: Any, name: str, args: Any, kwargs: Any, out: Any, state: dict[str, Any], site: Site, known: bool
     ) -> None:
-        assert self.shadows is not None
         shadows = self.shadows
         written = [args[at] if isinstance(at, int) and at < len(args) else kwargs.get(at) for at in
                    state["writes"].written]  # fmt: skip
@@ -283,7 +281,6 @@ class Step:
 
     def _opaque(self, name: str, out: Any, state: dict[str, Any], site: Site) -> None:
         """Of an operation without a shadow only what is not finite can be told."""
-        assert self.shadows is not None
         for each in shadow.floats_in((out, [copy[0] for copy in state["copies"]])):
             if state["was_bad"] or bool(torch.isfinite(each).all()):
                 continue
@@ -299,7 +296,6 @@ class Step:
         *, in_place: bool,
     ) -> None:  # fmt: skip
         """Compares one output, and settles what its storage is to be blamed on."""
-        assert self.shadows is not None
         held = self.shadows.held(low)
         if held is None:
             return
@@ -331,7 +327,6 @@ class Step:
 
     def _own(self, func: Any, args: Any, kwargs: Any, out: Any) -> float | None:
         """How far an operation is off with exactly its own inputs: its rounding, without what came in."""
-        assert self.shadows is not None
         dtype = self.shadows.dtype
         try:
             wide = shadow.wide_call(func, args, kwargs, lambda each: each.to(dtype), dtype, out)
@@ -377,7 +372,6 @@ class Step:
 
     def _cast(self, source: Any, held: shadow.ShadowStorage, low: Any, site: Site) -> None:
         """Counts a bare cast, and knows one that only undoes the last."""
-        assert self.shadows is not None
         if not shadow.followed(source) or source.dtype == low.dtype:
             return
         self.casts += 1

@@ -133,7 +133,7 @@ def take(made: FactoryResult, step: Step) -> dict[str, Any]:
         step.refusal = step.refusal if walked is not None else None
     else:
         step.refusal = None
-    if step.shadows is not None:
+    if step.compares:
         answer["results"] = _results(made, step, outputs, total) if answer["error"] is None else []
     return {
         **answer,
@@ -150,7 +150,6 @@ def take(made: FactoryResult, step: Step) -> dict[str, Any]:
 
 def _result(step: Step, what: str, low: Any) -> dict[str, Any]:
     """How far one result is off, and on what that is blamed."""
-    assert step.shadows is not None
     wide = step.shadows.of(low)
     held = step.shadows.held(low)
     measured = Measured(low, wide)
@@ -187,9 +186,8 @@ def _results(made: FactoryResult, step: Step, outputs: Any, total: Any) -> list[
     for name, each in getattr(made.model, "named_parameters", lambda: ())():
         if each.grad is None or not shadow.followed(each.grad):
             continue
-        measured = Measured(each.grad, step.shadows.of(each.grad)) if step.shadows is not None else None
-        if measured is not None:
-            off2, base2 = off2 + measured.off2, base2 + measured.base2
+        measured = Measured(each.grad, step.shadows.of(each.grad))
+        off2, base2 = off2 + measured.off2, base2 + measured.base2
         gradients.append(_result(step, f"the gradient of {name}", each.grad))
     gradients.sort(key=lambda entry: (-entry["not_finite"], -entry["lost"], entry["noise"], -entry["error"]))
     if gradients:

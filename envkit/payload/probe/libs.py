@@ -267,18 +267,17 @@ def libraries(
         real = os.path.realpath(path)
         one = said.get(path, LibraryVersion())
         owner, owner_version = owner_of(real)
-        told.append(
-            {
-                "name": name,
-                "soname": os.path.basename(path),
-                "path": real + (" (deleted)" if real in gone or path in gone else ""),
-                "version": one.version,
-                "version_via": one.via,
-                "owner": owner,
-                "owner_version": owner_version,
-                "found_via": how,
-                "built_with": one.built,
-                "built_with_via": one.built_via,
-            }
-        )
+        row = {
+            "name": name,
+            "soname": os.path.basename(path),
+            "path": real + (" (deleted)" if real in gone or path in gone else ""),
+            "version": one.version,
+            "version_via": one.via,
+            "owner": owner,
+            "owner_version": owner_version,
+            "found_via": how,
+            "built_with": one.built,
+            "built_with_via": one.built_via,
+        }
+        told.append(row)
     return told

@@ -149,16 +149,9 @@ def on_disk(owned: dict[str, list[Entry]]) -> list[dict[str, str]]:
         name = libs.family(real)
         if not libs.is_cuda(name) or not os.path.exists(real):
             continue
-        told.append(
-            {
-                "name": name,
-                "soname": os.path.basename(real),
-                "path": real,
-                "owner": listed[0].owner,
-                "owner_version": listed[0].version,
-                "found_via": "on disk, not mapped",
-            }
-        )
+        owner = {"owner": listed[0].owner, "owner_version": listed[0].version}
+        row = {"name": name, "soname": os.path.basename(real), "path": real, "found_via": "on disk, not mapped"}
+        told.append({**row, **owner})
     return told
 
 
@@ -191,16 +184,9 @@ def cudnn_sets(owned: dict[str, list[Entry]]) -> list[dict[str, object]]:
             continue
         referenced, missing = cudnn.closure(names, partial(_refers, directory), partial(_has, directory))
         real = (os.path.realpath(os.path.join(directory, name)) for name in names if libs.family(name) == "cudnn")
-        owner = next((owned[path][0] for path in real if path in owned), None)
-        told.append(
-            {
-                "directory": directory,
-                "owner": owner.owner if owner else "",
-                "owner_version": owner.version if owner else "",
-                "referenced": referenced,
-                "missing": missing,
-            }
-        )
+        owner, version = next((owned[path][0][3:] for path in real if path in owned), ("", ""))
+        row = {"directory": directory, "referenced": referenced, "missing": missing}
+        told.append({**row, "owner": owner, "owner_version": version})
     return told
 
 
