@@ -162,9 +162,8 @@ def _dynamic(view: memoryview, head: _Head) -> _Dynamic:
     if head.phentsize != 56:
         raise ValueError(f"a program header of {head.phentsize} bytes")
     table = memoryview(b"")
-    for kind, _, offset, address, _, size, _, _ in struct.iter_unpack(
-        "<IIQQQQQQ", _cut(view, head.phoff, 56 * head.phnum)
-    ):
+    headers = _cut(view, head.phoff, 56 * head.phnum)
+    for kind, _, offset, address, _, size, _, _ in struct.iter_unpack("<IIQQQQQQ", headers):
         if kind == _PT_LOAD:
             found.loads.append((address, offset, size))
         elif kind == _PT_DYNAMIC:

@@ -119,9 +119,8 @@ def function(path: str, offset: int) -> str:
         kind, _, begin, at, _, size = struct.unpack_from("<IIQQQQ", data, start + index * entry)
         if kind == 1 and begin <= offset < begin + size:  # PT_LOAD
             address = at + offset - begin
-    for name, info, _, section, value, size in struct.iter_unpack(
-        "<IBBHQQ", data[table[0] : table[0] + table[1] // 24 * 24]
-    ):
+    symbols = data[table[0] : table[0] + table[1] // 24 * 24]
+    for name, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
         if info & 0xF == _STT_FUNC and section and value <= address < value + size:
             text = bytes(data[texts[0] + name : texts[0] + name + 4096]).split(b"\0")[0]
             return _demangled(text)

@@ -184,7 +184,8 @@ def cudnn_sets(owned: dict[str, list[Entry]]) -> list[dict[str, object]]:
             continue
         referenced, missing = cudnn.closure(names, partial(_refers, directory), partial(_has, directory))
         real = (os.path.realpath(os.path.join(directory, name)) for name in names if libs.family(name) == "cudnn")
-        owner, version = next((owned[path][0][3:] for path in real if path in owned), ("", ""))
+        first = next((owned[path][0] for path in real if path in owned), None)
+        owner, version = (first.owner, first.version) if first else ("", "")
         row = {"directory": directory, "referenced": referenced, "missing": missing}
         told.append({**row, "owner": owner, "owner_version": version})
     return told
