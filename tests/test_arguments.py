@@ -67,6 +67,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("audit", "fail_on"): ((IMAGE,), ("fatal",)),
     ("probe", "placement"): (PYTHON, ("no factory", "model", "")),
     ("probe", "inputs"): ((*PYTHON, "--aoti", str(STACK / "envkit.lock")), ("no function", "model")),
+    ("probe", "command"): ((IMAGE,), ("python 'train.py", "")),
     ("probe", "framework"): ((IMAGE,), ("pandas", "")),
     ("probe", "how"): (MODEL, ("nonsense",)),
     ("probe", "engine"): ((IMAGE,), ("nonsense", "")),

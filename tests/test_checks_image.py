@@ -215,6 +215,7 @@ NEEDED = {
     "frameworks": FRAMEWORKS | {"openmp-twice"},
     "cudnn": {"cudnn-incomplete"},
     **{field: set() for field in ("variables", "driver", "toolkits", "compiler", "assemblers", "extensions")},
+    **{field: set() for field in ("process", "start")},  # tests/test_start.py, and their pages
 }
 
 

@@ -213,7 +213,8 @@ def test_what_only_an_image_has_is_refused(local: LocalEngine, tmp_path: Path) -
 
 def test_removed_python_is_told(local: LocalEngine, tmp_path: Path) -> None:
     build(local, context(tmp_path / "c"), "one:1")
-    with pytest.raises(Undecided, match="has no python9"):
-        local.run("one:1", [], payload=SAY, python="python9", timeout_s=60, say=quiet)
     record = json.loads(next((tmp_path / "root" / "tags").glob("*.json")).read_text())
     assert record["tag"] == "one:1"
+    (tmp_path / "root" / "venvs" / record["venv"] / "bin" / "python3").unlink()
+    with pytest.raises(Undecided, match="has no python3"):
+        local.run("one:1", [], payload=SAY, timeout_s=60, say=quiet)

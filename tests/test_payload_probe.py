@@ -776,7 +776,8 @@ def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
 def document() -> dict[str, Any]:
     """A document as the payload prints it, from a recorded image."""
     plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
-    image = {key: value for key, value in plain.items() if key not in OURS}
+    unseen = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # when it was recorded
+    image = {"process": unseen, **{key: value for key, value in plain.items() if key not in OURS}}
     return {
         "schema": "envkit.payload/1",
         "kind": "probe",

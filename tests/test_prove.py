@@ -18,7 +18,18 @@ import pytest
 from clocks import comes, ends
 from processes import named
 
-from envkit.engine import BaseRequest, BuildRequest, BuiltImage, Engine, ResolvedBase, Say, StoredImage, where_they_lie
+from envkit.engine import (
+    BaseRequest,
+    BuildRequest,
+    BuiltImage,
+    DeclaredStart,
+    Engine,
+    ResolvedBase,
+    Say,
+    Start,
+    StoredImage,
+    where_they_lie,
+)
 from envkit.errors import Undecided, UsageError
 from envkit.image.probe import OURS
 from envkit.plan.lockfile import Lock, dump, parse
@@ -37,6 +48,9 @@ def quiet(line: str) -> None:
     pass
 
 
+PROCESS = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # as in older recordings
+
+
 def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
     """The recorded image as the payload prints it: without what is known outside alone."""
     image = json.loads((DATA / "image" / f"{name}.json").read_text())
@@ -44,7 +58,7 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {key: value for key, value in image.items() if key not in OURS},
+        "image": {"process": PROCESS, **{key: value for key, value in image.items() if key not in OURS}},
     }
 
 
@@ -117,6 +131,7 @@ class FakeEngine:
     runs: list[dict[str, Any]] = field(default_factory=list)
     wishes: list[BaseRequest] = field(default_factory=list)
     failure: Exception | None = None
+    starts: DeclaredStart = field(default_factory=DeclaredStart)
 
     def resolve_base(self, wish: BaseRequest, say: Say) -> ResolvedBase:
         self.wishes.append(wish)
@@ -168,6 +183,9 @@ class FakeEngine:
             raise UsageError(f"there is no image {image}", "build it")
         return self.images[image]
 
+    def declared(self, image: str) -> DeclaredStart:
+        return self.starts
+
     def run(
         self,
         image: str,
@@ -176,19 +194,21 @@ class FakeEngine:
         payload: bytes,
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
-        python: str = "python3",
+        start: Start | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
         stop: Callable[[], bool] | None = None,
     ) -> Completed:
         self.runs.append({"image": image, "argv": list(argv), "gpus": gpus, "timeout_s": timeout_s})
+        if start is not None:
+            self.runs[-1] |= {"words": list(start(["P", *argv])), "env": dict(env or {})}
         if mounts:
             self.runs[-1]["mounts"] = dict(mounts)
         assert payload[:2] == b"PK"
         if self.python:
             return LocalPython(Path(self.python)).run(list(argv), timeout_s, say, mounts)
-        answer = self.answers[argv[0]]
+        answer = self.answers.get("start") if start is not None and "start" in self.answers else self.answers[argv[0]]
         if isinstance(answer, Exception):
             raise answer
         for line in answer.stderr.splitlines():
@@ -240,7 +260,7 @@ def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
     assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
     assert str(image.torch.need("torch").version).startswith("2.6.0")
     assert image.promise.need("the promise") == runner.promise_of(LOCK, "runtime")
-    assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--nonce"]
+    assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--announce", "--nonce"]
     assert image.gpus_given == ("all",)
     assert fake.runs[0]["gpus"] == ("all",)
     assert fake.runs[0]["timeout_s"] > 300

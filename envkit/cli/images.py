@@ -92,6 +92,13 @@ def probe(
         Path | None, Option("--ranks", help="With --placement: a folder that all ranks of the job can write to.")
     ] = None,
     framework: options.Frameworks = None,
+    command: Annotated[
+        str,
+        Option("--command", help="What the job runs, in the place of the image's CMD, as in 'python train.py'."),
+    ] = "",
+    direct: Annotated[
+        bool, Option("--direct", help="Run the first python3 of the image, past its entry point and command.")
+    ] = False,
     engine: options.EngineName = "docker",
     gpus: options.Gpus = "auto",
     require_gpu: options.RequireGpu = False,
@@ -117,6 +124,7 @@ def probe(
         raise UsageError("--framework does not work with --placement or --aoti", "leave it out")
     asked = runner.asked_frameworks(framework or ())
     options.consistent(require_gpu, gpus)
+    job = options.job_command(command, image, direct, engine, bool(placement or aoti is not None))
     place = options.place_of(image, python, engine, gpus)
     if placement:
         followed = runner.placement(place, placement, say, code or Path(), how, ranks)
@@ -127,7 +135,7 @@ def probe(
         options.save_subject(save, "aoti", ran)
         made = judged_report("aoti", ran, started, summary.aoti(ran), require_gpu)
     else:
-        seen = runner.probe(place, say, static=static, frameworks=asked)
+        seen = runner.probe(place, say, static=static, frameworks=asked, command=job, direct=direct)
         options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
     finish(*made, printing)

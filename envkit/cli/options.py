@@ -189,6 +189,24 @@ def consistent(required: bool, gpus: str) -> None:
         raise UsageError("--require-gpu and --gpus none cannot be used together", "use only one of them")
 
 
+def job_command(text: str, image: str | None, direct: bool, engine: str, elsewhere: bool) -> tuple[str, ...]:
+    """The words of ``--command``, split as a shell does it; refuses it, and ``--direct``, where they mean nothing."""
+    import shlex
+
+    for option, given in (("--command", bool(text)), ("--direct", direct)):
+        if given and (image is None or engine == "local" or elsewhere):
+            raise UsageError(f"{option} only works when an image is probed", "name an image, or leave it out")
+    if text and direct:
+        raise UsageError("--command and --direct cannot be used together", "use only one of them")
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(
+            f"--command `{one_line(text)}` cannot be split into words: {error}", "quote it as a shell does"
+        ) from None
+    return words
+
+
 def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:
     from envkit.engine.choice import connect
     from envkit.runner import runner

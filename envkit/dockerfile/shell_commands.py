@@ -19,11 +19,11 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _TESTS = frozenset({"[", "test", "grep", "egrep", "fgrep", "which", "type", "hash", "diff", "cmp", "getent"})
 _SURE = frozenset({"true", ":", "echo", "printf", "export", "set", "unset", "umask", "shopt", "readonly", "trap"})
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_WRAPPERS = options.names(
+WRAPPERS = options.names(
     "sudo env time nice ionice nohup exec command builtin stdbuf timeout xargs gosu su-exec setsid xvfb-run tini "
     "dumb-init runuser taskset"
 )
-_LEADING = {"timeout": 1, "gosu": 1, "su-exec": 1, "taskset": 1}  # operands before the command
+LEADING = {"timeout": 1, "gosu": 1, "su-exec": 1, "taskset": 1}  # operands before the command
 
 
 class Commands(shell_words.Expansion):
@@ -235,7 +235,7 @@ class Commands(shell_words.Expansion):
         removed: set[str] = set()
         while at < len(fields):
             name = posixpath.basename(fields[at].word.text)
-            if name not in _WRAPPERS or not fields[at].word.sure:
+            if name not in WRAPPERS or not fields[at].word.sure:
                 break
             step = self.wrapper(name, fields, at, assigns, removed)
             if step is None:
@@ -283,7 +283,7 @@ class Commands(shell_words.Expansion):
                     break
                 assigns[found[1]] = replace(word, text=found[2])
                 at += 1
-        at += _LEADING.get(name, 0)
+        at += LEADING.get(name, 0)
         return at if at < len(fields) else None
 
     def nested(self, command: Command, fields: list[Field], node: Simple, state: State) -> Status | None:

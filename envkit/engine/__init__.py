@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from envkit.errors import Undecided
 from envkit.system.proc import Completed
 
+Start = Callable[[Sequence[str]], Sequence[str]]  # the container's whole command line for the payload's own words
 Say = Callable[[str], None]  # one short line of progress; the caller sends it to stderr
 
 
@@ -81,6 +83,21 @@ class BuiltImage:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredStart:
+    """What an image says of its start: its ENTRYPOINT and CMD, the variables of its ENV, USER and WORKDIR."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    workdir: str = ""
+
+
+class CannotStart(Undecided):
+    """A container was made and its first program could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredImage:
     """What an engine holds of an image.
 
@@ -144,6 +161,10 @@ class Engine(Protocol):
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``."""
 
+    def declared(self, image: str) -> DeclaredStart:
+        """How ``image`` says that its containers start; of an environment without containers, nothing."""
+        ...
+
     def run(
         self,
         image: str,
@@ -152,13 +173,14 @@ class Engine(Protocol):
         payload: bytes,
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
-        python: str = "python3",
+        start: Start | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
         stop: Callable[[], bool] | None = None,
     ) -> Completed:
-        """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own ``python``.
+        """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own python3, past its entry point,
+        or by the command line that ``start`` makes of the payload's path and arguments.
 
         ``--watch-stdin`` is appended to the arguments: the payload must kill itself when its stdin ends, so that
         it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``mounts`` are

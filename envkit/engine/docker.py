@@ -38,7 +38,20 @@ import docker.types
 import requests.exceptions
 from docker.utils.socket import frames_iter
 
-from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, Say, StoredImage, base, buildx, reaper
+from envkit.engine import (
+    BaseRequest,
+    BuildRequest,
+    BuiltImage,
+    CannotStart,
+    DeclaredStart,
+    ResolvedBase,
+    Say,
+    Start,
+    StoredImage,
+    base,
+    buildx,
+    reaper,
+)
 from envkit.engine.endpoint import client, endpoint
 from envkit.engine.output import Output
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, started, unreachable, words_of
@@ -441,6 +454,17 @@ class DockerEngine:
         """The labels of ``image``; UsageError if the engine has no such image."""
         return dict(self._facts(image)["Config"].get("Labels") or {})
 
+    def declared(self, image: str) -> DeclaredStart:
+        """The ENTRYPOINT, CMD, ENV, USER and WORKDIR of ``image``; UsageError if the engine has no such image."""
+        config = self._facts(image)["Config"]
+        return DeclaredStart(
+            tuple(config.get("Entrypoint") or ()),
+            tuple(config.get("Cmd") or ()),
+            dict(entry.partition("=")[::2] for entry in config.get("Env") or ()),
+            str(config.get("User") or ""),
+            str(config.get("WorkingDir") or ""),
+        )
+
     def remove(self, image: str) -> None:
         """Takes the name ``image`` away, and its content if it has no other."""
         with suppress(docker.errors.NotFound), _asking(docker.errors.NotFound):
@@ -456,7 +480,7 @@ class DockerEngine:
         payload: bytes,
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
-        python: str = "python3",
+        start: Start | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
@@ -466,10 +490,11 @@ class DockerEngine:
 
         ``mounts`` are bound read-only, so the engine must run on this machine.  ``gpus`` enter as CDI devices of the
         kind nvidia.com/gpu.  A container's exit code above 128 is returned as the negative number of the signal.
-        Raises UsageError if the image or a mount does not exist, Undecided if the image has no ``python``, if the
-        engine has no such GPU, or if the engine goes away.
+        Raises UsageError if the image or a mount does not exist, CannotStart if the image has no such program, and
+        Undecided if the engine has no such GPU, or if it goes away.
         """
-        command = [python, f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
+        own = [f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
+        command = list(start(own)) if start else ["python3", *own]
         self._same_platform(image)
         with self._gone_in_the_end() as name:
             container = self._create(name, image, command, payload, gpus, env, mounts)
@@ -624,7 +649,7 @@ class DockerEngine:
                 device_requests=_devices(gpus),
             )
             own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": dict(env or {})}
-            # An image's entry point may ask, install or print: the payload runs alone, and nothing of the image beside.
+            # What is to run of the image's entry point is part of the command, and is under the same limits.
             own |= {"entrypoint": "", "healthcheck": {"test": ["NONE"]}}
             container = str(api.create_container(image, command, stdin_open=True, host_config=host, **own)["Id"])
             api.remove_container(holder, force=True)  # its volumes are the other's now, and go with that one
@@ -806,15 +831,18 @@ def _no_image(image: str) -> UsageError:
     )
 
 
-def _cannot_start(error: docker.errors.APIError, python: str, image: str) -> EnvkitError:
+def _cannot_start(error: docker.errors.APIError, program: str, image: str) -> EnvkitError:
     text = str(error.explanation or error).strip().rstrip(".")
-    if f'exec: "{python}"' in text:
-        said = f"the image {image} has no {python} to run the payload with"
-        return Undecided(said, "an image without Python cannot be probed: choose one that has it on PATH")
+    if f'exec: "{program}"' in text:
+        if program == "python3":
+            said = f"the image {image} has no python3 to run the payload with"
+            return CannotStart(said, "an image without Python cannot be probed: choose one that has it on PATH")
+        why = text.rpartition(f'exec: "{program}"')[2].strip(": ")
+        return CannotStart(f"the image {image} cannot start {program}: {why}", "correct ENTRYPOINT or CMD")
     if "CDI" in text or "device driver" in text:
         return Undecided(
             f"the docker engine cannot give the container these GPUs: {text}",
             "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, enable the engine's CDI feature, restart it",
         )
     known = explain([text], where="the engine's store")
-    return known or Undecided(f"the container could not be started: {text}", "see the engine's log")
+    return known or CannotStart(f"the container could not be started: {text}", "see the engine's log")

@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, Say, StoredImage, where_they_lie
+from envkit.engine import (
+    BaseRequest,
+    BuildRequest,
+    BuiltImage,
+    DeclaredStart,
+    ResolvedBase,
+    Say,
+    Start,
+    StoredImage,
+    where_they_lie,
+)
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.system import files, proc
@@ -178,6 +188,10 @@ class LocalEngine:
         """The labels of ``image``, which say that it isolates nothing."""
         return self._find(image)[1]
 
+    def declared(self, image: str) -> DeclaredStart:
+        """Nothing: its Python is started as it is."""
+        return DeclaredStart()
+
     def run(
         self,
         image: str,
@@ -186,7 +200,7 @@ class LocalEngine:
         payload: bytes,
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
-        python: str = "python3",
+        start: Start | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
@@ -195,11 +209,11 @@ class LocalEngine:
         """Runs the payload under the environment's own Python as a child of this process, in this process's
         environment: what a user who starts that Python here would get.
 
-        ``python`` is looked up in the environment's bin directory.
+        Such an environment has no start of its own.
         """
-        interpreter = self._find(image)[0] / "bin" / python
+        interpreter = self._find(image)[0] / "bin" / "python3"
         if not interpreter.exists():
-            said = f"the environment {image} has no {python}: {interpreter} does not exist or points nowhere"
+            said = f"the environment {image} has no python3: {interpreter} does not exist or points nowhere"
             raise Undecided(said, "was the python it was made with removed? build it again with --no-cache")
         environment = {**os.environ, **(env or {})}
         if gpus != ("all",):

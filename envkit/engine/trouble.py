@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import Sequence
 
+from envkit.engine import CannotStart
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 
 _NO_ENGINE = re.compile(
@@ -143,12 +144,12 @@ def unreachable(detail: str) -> bool:
 
 
 def started(stderr: str, image: str) -> None:
-    """Raises Undecided if ``stderr`` is the runtime's word that the kernel did not take the program."""
+    """Raises CannotStart if ``stderr`` is the runtime's word that the kernel did not take the program."""
     said = re.fullmatch(r"exec (/\S+): (exec format error|no such file or directory|permission denied)\s*", stderr)
     if said is None:
         return
     path, why = one_line(said[1]), said[2]
-    raise Undecided(
+    raise CannotStart(
         *{
             "exec format error": (
                 f"{path} in the image {image} is no program for this machine's processor",

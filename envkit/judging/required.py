@@ -134,6 +134,12 @@ def _build_read(image: Image) -> str:
     return ""
 
 
+def _start_known(image: Image) -> str:
+    """How a container of the image starts its job is known, unless it was examined past that on purpose."""
+    known = image.start.is_unsupported or image.start.value is not None
+    return "" if known else f"how the image starts its job is not known: {_why(image.start)}"
+
+
 def _image_coverage(image: Image) -> Coverage:
     gpus, cpu = tuple(map(str, image.devices.value or ())), image.torch_import.value is not None
     return Coverage(files=True, cpu=cpu, gpus=gpus, no_gpu=_absent(gpus, image.devices))
@@ -310,6 +316,7 @@ _OF_IMAGES = (
     Question("required-image-libraries", _libraries_listed),
     Question("required-image-bindings", _bindings_known),
     Question("required-image-build", _build_read),
+    Question("required-image-start", _start_known),
 )
 _OF_HOSTS = (Question("required-host-driver", _driver_answered),)
 KINDS: Mapping[str, Kind] = {

@@ -222,7 +222,8 @@ def _levels(
     def probe() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
         if request.image and shared and request.level in runner.SMOKE_S:
             ahead.start(lambda: suite(request.level))
-        seen = runner.probe(inside(), say, clock.left(runner.PROBE_S), frameworks=request.frameworks)
+        job = request.job.command.value or ()
+        seen = runner.probe(inside(), say, clock.left(runner.PROBE_S), frameworks=request.frameworks, command=job)
         yield "image", seen, judge.judge(seen, known)
 
     def smoke(level: str) -> Iterator[tuple[str, Any, tuple[Result, ...]]]:

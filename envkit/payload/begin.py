@@ -7,6 +7,7 @@ from __future__.  A Python that was built without hashlib or ctypes reads it too
 import os
 import sys
 
+BEGAN = "envkit payload: began"  # on stderr, which is heard while the run goes on
 OLDEST = (3, 8)  # of the Pythons that the other files are written for
 
 
@@ -36,6 +37,8 @@ def begin(argv: "list[str]") -> bool:
     version = ".".join(str(part) for part in sys.version_info[:3])
     library = libc()
     fit = sys.version_info[:2] >= OLDEST and library != "musl"
+    if "--announce" in argv:
+        os.write(2, (BEGAN + "\n").encode("ascii"))
     if "--nonce" in argv[:-1]:
         import json
 

@@ -24,6 +24,7 @@ aoti             what an AOTInductor package was made for, and how it loads and 
 --watch-stdin    kill everything when stdin ends
 --budget S       kill everything after S seconds
 --scratch DIR    put temporary files into DIR, and remove it at the end, however that comes
+--announce       say on stderr that the payload began
 --nonce WORD     repeat WORD in the document, so that it is known to answer this run
 """
 
@@ -47,11 +48,17 @@ def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
         word = words.pop(0)
         if word in ("--budget", "--nonce", "--scratch") and words:
             values[word] = words.pop(0)
-        elif word == "--watch-stdin" or word.startswith("--budget="):
+        elif word in ("--watch-stdin", "--announce") or word.startswith("--budget="):
             values[word.partition("=")[0]] = word.partition("=")[2]
         else:
             rest.append(word)
     return values, rest
+
+
+def _unknown(words: list[str]) -> bool:
+    """Whether ``words`` are not those of a probe: "--static", and "--folder" with a folder."""
+    rest = [word for word in words if word != "--static"]
+    return bool(rest) and (rest[0] != "--folder" or len(rest) != 2)
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def main(argv: list[str]) -> int:
         from envkit.payload.probe import inner
 
         inner.main(rest[1:])
-    if kind == "probe" and rest and rest != ["--static"]:
+    if kind == "probe" and _unknown(rest):
         sys.stderr.write(f"unknown words: {' '.join(rest)}\n{USAGE}")
         return 2
     nonce, watch = values.get("--nonce", ""), "--watch-stdin" in values

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from textwrap import shorten
 
 from envkit.facts import Facts
+from envkit.judging.checks.start import environment_changes
 from envkit.judging.judge import checks
 from envkit.judging.throughput import figures
 from envkit.model import Result
@@ -40,9 +42,25 @@ def image(seen: Image) -> tuple[Table, ...]:
     )
     columns = ("library", "version", "found by", "path")
     return (
+        *_started(seen),
         Table(f"libraries as loaded in {seen.name}", columns, rows),
         Table("copies of them that are there and were not loaded", columns, idle),
     )
+
+
+def _started(seen: Image) -> tuple[Table, ...]:
+    """How the image starts its job, and what its entry point and Python change before the job's program begins."""
+    start, process = seen.start.value, seen.process.value
+    if start is None or process is None:
+        return ()
+    who = f"{process.user or 'without a name'}, uid {process.uid}, home {process.home or 'not set'}"
+    rows = [
+        ("command", shlex.join(start.job)), ("Python", process.executable), ("user", who), ("folder", process.folder),
+    ]  # fmt: skip
+    for change in environment_changes(seen):
+        before, after = (f"`{value}`" if value is not None else "not set" for value in (change.before, change.after))
+        rows.append((f"{change.by} changes {change.name}", f"{before} to {after}"))
+    return (Table(f"how {seen.name} starts its job", ("", ""), tuple(rows)),)
 
 
 # The parts of a machine by the modules of their checks: the longest beginning that fits counts.

@@ -18,7 +18,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from envkit.engine import Engine, Say, where_they_lie
+from envkit.engine import CannotStart, Engine, Say, where_they_lie
+from envkit.engine import Start as CommandLine
 from envkit.errors import Undecided, UsageError, nearest, one_line
 from envkit.image import aoti as aoti_document
 from envkit.image import placement as placement_document
@@ -28,9 +29,10 @@ from envkit.image import smoke as smoke_document
 from envkit.image.audit import observe as observe_files
 from envkit.image.tree import open_tree
 from envkit.model import Observed, Reason
-from envkit.payload.begin import OLDEST
+from envkit.payload.begin import BEGAN, OLDEST
 from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
+from envkit.payload.probe.environ import steers
 from envkit.payload.probe.frameworks import FRAMEWORKS
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import FAULT_KINDS, LEVELS, chosen
@@ -39,10 +41,20 @@ from envkit.payload.waits import LONGEST
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.runner import pack
+from envkit.runner import start as starts
 from envkit.runner.document import Answer, find
 from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
-from envkit.subjects.image import NO_FRAMEWORK, NO_PROMISE, TORCH, ExpectedContents, Wheel
+from envkit.subjects.image import (
+    NO_FRAMEWORK,
+    NO_PROMISE,
+    TORCH,
+    ExpectedContents,
+    Start,
+    StartReached,
+    Variable,
+    Wheel,
+)
 from envkit.subjects.placement import Placement
 from envkit.subjects.precision import Precision
 from envkit.system import files, proc
@@ -52,6 +64,13 @@ from envkit.versions import Sm
 LOCK_LABEL = "io.envkit.lock"
 FLAVOR_LABEL = "io.envkit.flavor"
 
+START_S = 90.0  # for an image's own start to reach the job's Python; entry points take well under a second
+# What a container meets only because a probe limits it: then its end says nothing of the image.
+_OF_THE_SANDBOX = re.compile(
+    r"read-only file ?system|operation not permitted|permission denied|name resolution|name or service not known|"
+    r"could not resolve|network is unreachable|\bE(?:ROFS|PERM|ACCES)\b|stdin ended",
+    re.IGNORECASE,
+)
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
 PRECISION_S = 600.0  # four steps, each operation of two of them beside its wide twin
 PLACEMENT_S = 300.0  # torch is imported up to twice, and the model is the user's
@@ -120,6 +139,7 @@ class InEngine:
     digest: str
     gpus: tuple[str, ...]
     stop: Callable[[], bool] | None = None
+    start: CommandLine | None = None  # by which command line the payload starts; None: past the image's own start
 
     @property
     def where(self) -> str:
@@ -137,6 +157,9 @@ class InEngine:
             argv,
             payload=_payload(),
             gpus=self.gpus,
+            # Of envkit's own entry point, which would end a run without the GPUs that it was promised.
+            env={"ENVKIT_GPUS": "0"} if self.start and not self.gpus else None,
+            start=self.start,
             mounts=mounts,
             timeout_s=timeout_s,
             say=say,
@@ -320,6 +343,32 @@ def _ask(
     none.  An image that forges on purpose can read the nonce and print in the payload's place; the seal is against
     accidents and cheap lies.  Raises Undecided without a document.
     """
+    return _sent(place, kind, words, timeout_s, say, mounts).document(place.name, what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What came back of a run: how it ended, what it answered, and the budget that it went past, 0 if it did not."""
+
+    done: Completed
+    answer: Answer
+    late_s: float
+
+    def document(self, name: str, what: str) -> Mapping[str, Any]:
+        """The document; raises Undecided where there is none that counts."""
+        if self.answer.document is not None and self.done.exit == 0 and not self.late_s:
+            return self.answer.document
+        raise _no_answer(name, what, self.done, self.answer, self.late_s)
+
+
+def _sent(
+    place: ExecTarget,
+    kind: str,
+    words: list[str],
+    timeout_s: float,
+    say: Say,
+    mounts: Mapping[str, Path] | None = None,
+) -> _Sent:
     seal = {"nonce": secrets.token_hex(16), "payload_sha256": sha256(_payload()).hexdigest()}
     argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", seal["nonce"]]
     started = time.monotonic()
@@ -327,11 +376,8 @@ def _ask(
     # inside, what waits for a processor is given more time, up to this
     done = place.run(argv, timeout_s * LONGEST + _GRACE_S, talk.hear, mounts)
     talk.end()
-    answer = find(done.stdout, seal)
     late = done.timed_out or (done.exit != 0 and time.monotonic() - started >= timeout_s)
-    if answer.document is not None and done.exit == 0 and not late:
-        return answer.document
-    raise _no_answer(place.name, what, done, answer, timeout_s if late else 0.0)
+    return _Sent(done, find(done.stdout, seal), timeout_s if late else 0.0)
 
 
 class _Progress:
@@ -456,18 +502,107 @@ def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def probe(
-    place: ExecTarget, say: Say, timeout_s: float = PROBE_S, static: bool = False, frameworks: tuple[str, ...] = ()
+    place: ExecTarget,
+    say: Say,
+    timeout_s: float = PROBE_S,
+    static: bool = False,
+    frameworks: tuple[str, ...] = (),
+    command: tuple[str, ...] = (),
+    direct: bool = False,
 ) -> Image:
     """What the process in ``place`` really maps and binds; raises Undecided if it cannot be learned.
 
     With ``static`` nothing is imported there, and only what needs no torch is seen.  ``frameworks`` as in Image, by
-    ``asked_frameworks``.
+    ``asked_frameworks``.  In an image the process is started as its job would be, with ``command`` in the place of CMD
+    if that is given; with ``direct``, and where that start does not reach the job's Python, it is the first python3.
     """
     promise = place.promise()
     say(f"probing {place.name}")
-    document = _ask(place, "probe", "probe", ["--static"] if static else [], timeout_s, say)
+    words = ["--static"] if static else []
+    start: Observed[Start] = Observed.unsupported("it was examined past its own start")
+    document = None
+    if isinstance(place, InEngine) and place.engine.containers and not direct:
+        start, document = _as_its_job(place, words, timeout_s, say, command)
+    if document is None:
+        document = _ask(place, "probe", "probe", words, timeout_s, say)
     seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
-    return replace(seen, frameworks_asked=frameworks, engine=place.where)
+    return replace(seen, frameworks_asked=frameworks, engine=place.where, start=start)
+
+
+def _as_its_job(
+    place: InEngine, words: list[str], timeout_s: float, say: Say, command: tuple[str, ...]
+) -> tuple[Observed[Start], Mapping[str, Any] | None]:
+    """How a container of the image starts its job, and the document of a probe that was started so; None without one.
+
+    Raises Undecided where the payload was reached and left no document.
+    """
+    declared = place.engine.declared(place.name)
+    try:
+        job, at = starts.planned(declared, command, _reader(place))
+    except starts.Unclear as error:
+        say(f"the job's own start is not known: {error}")
+        return Observed.lost(f"{error}; name the job with --command, or use --direct"), None
+    steering = {name: value for name, value in declared.environment.items() if steers(name)}
+    start = Start(
+        job,
+        at.python,
+        StartReached.REACHED,
+        variables=tuple(Variable(name, value) for name, value in sorted(steering.items())),
+        path=declared.environment.get("PATH", ""),
+        user=declared.user,
+        workdir=declared.workdir,
+    )
+    began: list[float] = []
+    deadline = time.monotonic() + START_S
+
+    def hear(line: str) -> None:
+        if line.endswith(BEGAN):
+            began.append(time.monotonic())
+        else:
+            say(line)
+
+    def stop() -> bool:
+        return bool(place.stop and place.stop()) or (not began and time.monotonic() >= deadline)
+
+    words = [*words, "--announce", *(("--folder", at.folder) if at.folder is not None else ())]
+    via = "a container that starts as the image says, with the payload in the place of its Python"
+    try:
+        sent = _sent(replace(place, start=at.words, stop=stop), "probe", words, timeout_s, hear)
+    except CannotStart as error:
+        if not declared.entrypoint and at.python == starts.DEFAULT:
+            raise
+        return Observed.of(replace(start, reached=StartReached.FAILED, how=error.message), via), None
+    answer = sent.answer
+    if began or answer.began is not None or answer.document is not None or answer.forged:
+        return Observed.of(start, via), sent.document(place.name, "probe")
+    return _unreached(start, sent.done, via), None
+
+
+def _unreached(start: Start, done: Completed, via: str) -> Observed[Start]:
+    """The start of a container that did not come as far as the payload."""
+    said = _last_words(done.stderr.strip() or done.stdout[-_LINE:]).removeprefix(starts.SAYS)
+    because = f": {said}" if said else ""
+    if done.timed_out:
+        return Observed.of(replace(start, reached=StartReached.HUNG, how=f"within {START_S:g} s{because}"), via)
+    if done.exit == 0:
+        return Observed.of(replace(start, reached=StartReached.DROPPED, how=said), via)
+    ended = f"was killed by {proc.signal_name(-done.exit)}" if done.exit < 0 else f"ended with exit code {done.exit}"
+    if done.exit == starts.NO_PYTHON or _OF_THE_SANDBOX.search(done.stderr):
+        return Observed.lost(
+            f"the container {ended} before it reached the job's Python{because} (a probe gives it no network, no "
+            "capabilities and a read-only file system); name the job's Python with --command, or use --direct"
+        )
+    return Observed.of(replace(start, reached=StartReached.FAILED, how=f"{ended}{because}"), via)
+
+
+def _reader(place: InEngine) -> starts.Read:
+    def read(path: str) -> bytes | None:
+        try:
+            return place.engine.file(place.name, path)
+        except UsageError:
+            return None
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,56 @@ class Variable:
     idle: tuple[str, ...] = ()
 
 
+class StartReached(StrEnum):
+    """How far a container's own start came, with the payload in the place of the job's Python."""
+
+    REACHED = "reached"  # the payload ran there
+    FAILED = "failed"  # the container ended with an error before it
+    HUNG = "hung"  # it did not come so far in time
+    DROPPED = "dropped"  # it ended well, and never started what it was given
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a container of the image starts its job, known outside of it.
+
+    ``job`` is the whole command line: the image's ENTRYPOINT, then its CMD or what was named in its place.  ``python``
+    is the word of it that names the Python, or the program whose Python it is.  ``how`` says how it ended where
+    ``reached`` is not REACHED.  ``variables`` are those that the image sets and that steer something, ``path`` is its
+    PATH, ``user`` and ``workdir`` as it says them.
+    """
+
+    job: tuple[str, ...]
+    python: str
+    reached: StartReached
+    how: str = ""
+    variables: tuple[Variable, ...] = ()
+    path: str = ""
+    user: str = ""
+    workdir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process that was examined, as it was started: by the image's own start, or past it.
+
+    ``folder`` is its working folder, ``user`` the name of ``uid``, empty where it has none.  ``variables`` are those
+    that steer something, before Python's own start could change them; ``path`` is its PATH.  ``at_start`` are the files
+    that Python ran before its program: sitecustomize, usercustomize, .pth files with code.
+    """
+
+    executable: str
+    prefix: str
+    folder: str
+    uid: int
+    gid: int
+    user: str
+    home: str
+    path: str
+    variables: tuple[Variable, ...]
+    at_start: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One device node of the driver; ``error`` is why it could not be opened, empty if it could."""
@@ -312,6 +362,8 @@ class Image:
     name each), known outside the image; empty where it got none.  ``frameworks_asked`` are the packages whose
     import the user wants proven (TORCH and other distributions), NO_FRAMEWORK alone where the image is declared to
     hold none; empty where nobody said, which means TORCH.  ``engine`` is the engine that ran it, empty without.
+    ``start`` is how a container of it starts its job, "unsupported" where it was examined past that, or has none;
+    ``process`` is the process that was examined.
     """
 
     name: str
@@ -338,6 +390,8 @@ class Image:
     extensions: Observed[tuple[Extension, ...]] = field(default_factory=Observed)
     frameworks: Observed[tuple[Framework, ...]] = field(default_factory=Observed)
     cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
+    process: Observed[Process] = field(default_factory=Observed.unsupported)
+    start: Observed[Start] = field(default_factory=Observed.unsupported)
     gpus_given: tuple[str, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
     engine: str = ""

@@ -173,8 +173,8 @@ def test_volumes_without_end_are_refused(make: Make) -> None:
 
 
 def test_what_the_image_would_start_is_not_started(engine: DockerEngine, make: Make, tmp_path: Path) -> None:
-    """ENTRYPOINT, CMD, HEALTHCHECK and ONBUILD are the image's programs: none of them runs beside the payload, and no
-    STOPSIGNAL saves one from its end."""
+    """ENTRYPOINT, CMD, HEALTHCHECK and ONBUILD are the image's programs: past its own start none of them runs beside
+    the payload, and no STOPSIGNAL saves one from its end."""
     hostile = b'#!/bin/sh\necho the-canary-ran >&2\nexec "$@"\n'
     image = make(
         {"/hostile": hostile},
@@ -184,7 +184,7 @@ def test_what_the_image_would_start_is_not_started(engine: DockerEngine, make: M
         "STOPSIGNAL SIGWINCH",
         "ONBUILD RUN /hostile",
     )
-    found = envkit("probe", image)
+    found = envkit("probe", image, "--direct")
     assert "the-canary-ran" not in found.stdout + found.stderr
     ids: list[str] = []
     body = "import time\ntime.sleep(600)"
@@ -195,6 +195,27 @@ def test_what_the_image_would_start_is_not_started(engine: DockerEngine, make: M
 
     run = engine.run(image, [], payload=payload(body), timeout_s=60, say=lambda line: None, stop=looked)
     assert run.timed_out and run.exit == -signal.SIGKILL
+    nothing_stays(image, volumes())
+
+
+def test_an_entry_point_is_as_restricted_as_the_payload(make: Make) -> None:
+    """What an image starts before the job's Python has no rights, no network, and no place to write to but memory."""
+    tries = b"""#!/bin/sh
+grep CapEff /proc/self/status >&2
+grep NoNewPrivs /proc/self/status >&2
+echo interfaces: $(ls /sys/class/net) >&2
+for folder in / /etc /root /usr /var/lib /data; do echo x 2>/dev/null > $folder/canary && echo wrote $folder >&2; done
+exec "$@"
+"""
+    image = make(
+        {"/tries": tries, "/data": None}, 'ENTRYPOINT ["/tries"]', 'CMD ["python3", "a.py"]', 'VOLUME ["/data"]'
+    )
+    found = envkit("probe", image, "--static", "--format", "json")
+    assert re.search(r"CapEff:\s*0+$", found.stderr, re.MULTILINE) and re.search(
+        r"NoNewPrivs:\s*1$", found.stderr, re.M
+    )
+    assert "interfaces: lo\n" in found.stderr
+    assert set(re.findall(r"wrote (\S+)", found.stderr)) <= {"/data"}  # an empty VOLUME is memory
     nothing_stays(image, volumes())
 
 

@@ -20,12 +20,13 @@ _END_S = 10  # from the last line to the end of the process
 
 
 def command() -> list[str]:
-    """A child's command line: this interpreter with the image's own environment, neither -I nor -E."""
+    """A child's command line: this interpreter with the options and the environment that it was started with."""
+    own = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]  # as multiprocessing does
     if sys.argv[0].endswith(".pyz"):
-        return [sys.executable, os.path.abspath(sys.argv[0])]
+        return [*own, os.path.abspath(sys.argv[0])]
     tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     start = f"import sys; sys.path.insert(0, {tree!r}); from envkit.payload import main; main.main(sys.argv[1:])"
-    return [sys.executable, "-c", start]
+    return [*own, "-c", start]
 
 
 class Child:

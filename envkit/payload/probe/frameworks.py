@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -227,10 +228,10 @@ class Imports:
     They run beside the import of torch in its own child, whose end nobody waits for.
     """
 
-    def __init__(self, installed: list[dict[str, str]], parallel: ParallelChildren) -> None:
+    def __init__(self, installed: list[dict[str, str]], parallel: ParallelChildren, folder: Sequence[str] = ()) -> None:
         self.wanted = [wheel for wheel in installed if wheel["name"] in FRAMEWORKS]
         self._waiting = list(self.wanted)
-        self._parallel = parallel
+        self._parallel, self._folder = parallel, folder
         self._children: list[Child] = []
         self._home = _fresh_home() if self.wanted else ""
         self._env = _environment(self._home)
@@ -243,7 +244,7 @@ class Imports:
         """Starts as many of the waiting ones as there is room for."""
         while self._waiting and len(self._running()) < self._at_once:
             name = self._waiting.pop(0)["name"]
-            child = Child(["--framework", name], _STEP_S, (_IMPORT + name, _ASK), self._env)
+            child = Child([*self._folder, "--framework", name], _STEP_S, (_IMPORT + name, _ASK), self._env)
             self._children.append(self._parallel.start(child))
 
     def give_up(self) -> None:

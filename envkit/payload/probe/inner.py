@@ -17,7 +17,7 @@ WITHOUT_TORCH = (
     "python", "platform", "libc", "wheels", "requires", "unmapped", "devices", "variables", "driver",
     "cudnn", "overwritten", "toolkits", "compiler", "assemblers", "extensions",
 )  # fmt: skip
-FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks")
+FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks", "process")
 
 
 def _report_static(pipe: Pipe) -> None:
@@ -63,6 +63,12 @@ def _report_static(pipe: Pipe) -> None:
     devices, driver_seen = seen.collect(lambda path: wheels.owner_of(path, owned, {})[0])
     pipe.field("devices", devices)
     pipe.field("driver", driver_seen)
+
+
+def put_first(words: list[str]) -> None:
+    """Puts the job's own folder where Python has it, first on the path, unless its options keep that away."""
+    if "--folder" in words and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path.insert(0, os.path.realpath(words[words.index("--folder") + 1] or "."))
 
 
 def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
@@ -113,7 +119,7 @@ def main(argv: list[str]) -> NoReturn:
 
     ``argv`` is the number of the pipe and then "--static" for the process without torch, "--framework" and a name for
     one that imports it after torch, or "--without" and the late loads to leave out, with commas, and "--until" and the
-    one at which to stop.
+    one at which to stop.  "--folder" and a folder is what the job's Python has first on its path.
     """
     pipe, words = Pipe(int(argv[0])), argv[1:]
     if "--static" in words:
@@ -121,10 +127,14 @@ def main(argv: list[str]) -> NoReturn:
     elif "--framework" in words:
         from envkit.payload.probe import frameworks
 
+        put_first(words)
         frameworks.report(pipe, words[words.index("--framework") + 1])
     else:
+        put_first(words)
         left_out = words[words.index("--without") + 1] if "--without" in words else ""
-        _report_torch(pipe, frozenset(left_out.split(",")), words[-1] if "--until" in words else "")
+        _report_torch(
+            pipe, frozenset(left_out.split(",")), words[words.index("--until") + 1] if "--until" in words else ""
+        )
     pipe.send({"end": True})
     sys.stderr.flush()
     os._exit(0)  # unloading a broken CUDA stack is nobody's question and has been seen to crash

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from envkit.payload.probe import frameworks, inner
+from envkit.payload.probe import frameworks, inner, process
 from envkit.payload.probe.child import Child, ParallelChildren
 from envkit.payload.probe.report import LATE, lost, observed
 
@@ -74,15 +75,22 @@ def tell_owners(found: dict[str, Any], owned: dict[str, list[str]] | None, why: 
 
 
 def main(argv: list[str]) -> dict[str, Any]:
-    """The document of a probe; with "--static" in ``argv`` torch is not imported."""
+    """The document of a probe; with "--static" in ``argv`` torch is not imported.
+
+    "--folder" and a folder is what the job's Python has first on its path.
+    """
     started = time.monotonic()
-    return {"image": observe("--static" in argv), "elapsed_s": round(time.monotonic() - started, 3)}
+    folder = argv[argv.index("--folder") :][:2] if "--folder" in argv else []
+    return {"image": observe("--static" in argv, folder=folder), "elapsed_s": round(time.monotonic() - started, 3)}
 
 
-def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
-    """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take."""
+def observe(only_static: bool, late_s: float = _LATE_S, folder: Sequence[str] = ()) -> dict[str, Any]:
+    """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take.
+
+    ``folder`` are the words that name the job's folder to the children that import something.
+    """
     late, parallel = _LateLoads(), ParallelChildren()
-    torch = None if only_static else parallel.start(Child([], late_s))
+    torch = None if only_static else parallel.start(Child([*folder], late_s))
     static = parallel.start(Child(["--static"], late_s))
     imports: frameworks.Imports | None = None
     try:
@@ -90,11 +98,11 @@ def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
             for child in parallel.wait():
                 words = late.again(child) if child is torch else []
                 if words:
-                    torch = parallel.start(Child(words, late_s))
+                    torch = parallel.start(Child([*folder, *words], late_s))
             if torch is None:
                 continue
             if imports is None and "wheels" in static.found:  # told long before torch is imported
-                imports = frameworks.Imports(static.found["wheels"]["value"], parallel)
+                imports = frameworks.Imports(static.found["wheels"]["value"], parallel, folder)
             if imports is not None:
                 imports.give_up() if _broken(torch) else imports.go_on()
     finally:
@@ -102,6 +110,10 @@ def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
             imports.close()
     found = _together(static, torch, late.failed)
     found["frameworks"] = _frameworks(found, imports)
+    try:
+        found["process"] = observed(process.seen(), "/proc/self/environ, getuid, site")
+    except OSError as error:
+        found["process"] = lost(f"the process did not see itself: {error}")
     return found
 
 

@@ -1,0 +1,71 @@
+"""The process that a job's Python is: who runs it, where, with which variables, and what Python runs at its start."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from typing import Any
+
+from envkit.payload.probe import environ
+
+_MOST = 1 << 16  # bytes of a .pth file; those with code have one line
+
+
+def started_with() -> dict[str, str]:
+    """The variables as the kernel gave them to this process, before Python's own start could change any."""
+    with open("/proc/self/environ", "rb") as file:
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0"))
+        return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if equals}
+
+
+def _name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+def _with_code(path: str) -> bool:
+    """Whether a .pth file holds a line that Python runs, as site.addpackage reads them."""
+    try:
+        with open(path, "rb") as file:
+            return any(line.startswith((b"import ", b"import\t")) for line in file.read(_MOST).splitlines())
+    except OSError:
+        return False
+
+
+def at_start() -> list[str]:
+    """The files that Python ran before its program: sitecustomize, usercustomize, and .pth files with code."""
+    found = [getattr(sys.modules.get(name), "__file__", None) for name in ("sitecustomize", "usercustomize")]
+    folders = list(site.getsitepackages())
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    for folder in folders:
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        paths = [os.path.join(folder, name) for name in names if name.endswith(".pth")]
+        found += [path for path in paths if _with_code(path)]
+    return [os.path.realpath(path) for path in found if path]
+
+
+def seen() -> dict[str, Any]:
+    """This process, in the words of the subject; raises OSError where /proc is not there."""
+    variables = started_with()
+    return {
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "folder": os.getcwd(),
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "user": _name(os.getuid()),
+        "home": variables.get("HOME", ""),
+        "path": variables.get("PATH", ""),
+        "variables": [
+            {"name": name, "value": os.fsencode(value).decode("utf-8", "backslashreplace")}
+            for name, value in sorted(variables.items())
+            if environ.steers(name)
+        ],
+        "at_start": at_start(),
+    }

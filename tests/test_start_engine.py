@@ -1,0 +1,47 @@
+"""An image's own start on a real engine: each fault of an ENTRYPOINT, CMD, USER or Python start, and its clean twin."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_engine_docker import build, write
+
+from envkit import facts
+from envkit.engine import ResolvedBase
+from envkit.engine.docker import DockerEngine
+from envkit.errors import Undecided
+from envkit.judging.judge import judge
+from envkit.runner import runner
+from envkit.runner.runner import InEngine
+
+pytestmark = pytest.mark.engine
+
+CHECKS = ("image-start-fails", "image-entrypoint-changes-environment", "image-python-start-changes-environment")
+STARTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "starts.toml").read_text())["start"]
+
+
+@pytest.mark.parametrize("start", STARTS, ids=[start["name"].replace(" ", "-") for start in STARTS])
+def test_each_start_is_judged_as_it_is(
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path, start: dict[str, Any]
+) -> None:
+    build(engine, write(tmp_path, f"FROM {python_base.ref}\n{start['image']}"), tag)
+    place, command = InEngine(engine, tag, "", ()), tuple(start.get("command", ()))
+    if "stops" in start:
+        with pytest.raises(Undecided, match=start["stops"]):
+            runner.probe(place, lambda line: None, static=True, command=command)
+        return
+    image = runner.probe(place, lambda line: None, static=True, command=command)
+    results = {one.check: one for one in judge(image, facts.load())}
+    found = {name: [finding.message for finding in results[name].findings] for name in CHECKS if results[name].findings}
+    assert found.keys() == start.get("finds", {}).keys(), (found, image.start)
+    for check, words in start.get("finds", {}).items():
+        assert len(found[check]) == 1 and words in found[check][0]
+    assert start.get("unknown", "") in image.start.missing
+    assert ("required-image-start" in results) == ("unknown" in start)
+    if not {"image-start-fails"} & found.keys() and "unknown" not in start:
+        process = image.process.need("the process")
+        expected = (start.get("python", "/usr/bin/python3"), start.get("folder", "/"))
+        assert (process.executable, process.folder) == expected
