@@ -56,6 +56,7 @@ class FakeDocker:
         self.files: dict[str, bytes] = {}
         self.layers: dict[str, bytes] = {}
         self.heard: list[tuple[str, str, Any]] = []  # method, path, and the body where it is JSON
+        self.put: list[bytes] = []  # the archives that containers got
         (folder / "images").mkdir(parents=True)
         (folder / "bin").mkdir()
         client = folder / "bin" / "docker"
@@ -175,6 +176,7 @@ class FakeDocker:
         if path == "/containers/json":
             return 200, []
         if path == "/containers/c1/archive" and method == "PUT":
+            self.put.append(body)
             return 200, b""
         if path == "/containers/c1/archive":
             name = words["path"]

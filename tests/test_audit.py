@@ -168,6 +168,19 @@ def test_a_sound_image_is_read_whole_and_nothing_is_found(tmp_path: Path) -> Non
     assert audit.size.value == sum(layer.size for layer in audit.layers.need("layers"))
 
 
+def test_an_audit_says_what_it_reads(tmp_path: Path) -> None:
+    said: list[str] = []
+    with image(tmp_path, {**system()}, {**stack()}, config=PATH) as tree:
+        observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE), hash_all=True, say=said.append)
+    assert said == [
+        "reading the installed distributions",
+        "hashing the files of torch and CUDA",
+        "reading the installed packages",
+        "reading the shared objects",
+        "looking for credentials",
+    ]
+
+
 def test_what_a_process_would_bind_is_followed_step_by_step(tmp_path: Path) -> None:
     audit = audited(tmp_path)
     cudnn = edge(audit, "torch/lib/libtorch_cuda.so", "libcudnn.so.9")
@@ -434,6 +447,25 @@ def test_what_a_needed_module_takes_from_its_own_library_is_followed(tmp_path: P
     found = severities(audited(tmp_path, wheel("audio", "2.11.0", {**AUDIO, "audio/lib/libaudio.so": other})))
     assert found["libcudart.so.13"] is E_
     assert found["libavutil.so.56"] is N_
+
+
+@pytest.mark.parametrize(
+    ("package", "path", "needed", "found"),
+    [
+        ("ext", "ext/core.so", [], False),
+        ("ext", "ext/core.so", ["libc10.so"], True),
+        ("torch", "torch/core.so", [], True),
+    ],
+)
+def test_what_torch_has_loaded_is_there_for_its_own_modules_and_those_that_link_to_it(
+    tmp_path: Path, package: str, path: str, needed: list[str], found: bool
+) -> None:
+    """A module that no search leads to the CUDA runtime: it is there only where torch was imported before."""
+    module = {path: elf_file(needed=[*needed, "libcudart.so.12"], defines=["PyInit_core"])}
+    files = {**TORCH, **module} if package == "torch" else module
+    version = "2.6.0" if package == "torch" else "1.0"
+    lacks = severities(audited(tmp_path, wheel(package, version, files)))
+    assert ("libcudart.so.12" not in lacks) is found
 
 
 def test_triton_keeps_a_library_for_itself_and_torch_takes_the_systems(tmp_path: Path) -> None:

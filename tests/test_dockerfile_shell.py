@@ -133,6 +133,14 @@ def test_braces_are_bash_s_alone() -> None:
     assert said(read("a {b,c}{1..2} {d} x'{e,f}'", shell="bash").commands) == ["a <{b,c}{1..2}> {d} x{e,f}"]
     assert said(read("a {b,c}").commands) == ["a {b,c}"]
     assert said(read("bash -c 'a {b,c}'").commands) == ["a <{b,c}>"]
+    assert said(read('V=1; a {b,c}$(echo "$V")', shell="bash").commands) == ["echo 1", "a <{b,c}1>"]
+
+
+def test_a_pattern_of_file_names_stands_for_nobody_knows_what() -> None:
+    """As a loop's word and as a folder; between quotes it is a name like any other."""
+    assert said(read("for f in a *.whl; do b $f; done").commands) == ["? b <$f>"]
+    assert said(read('for f in a "*.whl"; do b "$f"; done').commands) == ["b a", "b *.whl"]
+    assert [each.cwd for each in read("cd cuda-1?; a; cd /b; c", cwd="/").commands] == ["/", "", "", "/b"]
 
 
 def test_operators_assignments_redirections_and_folders() -> None:
@@ -450,3 +458,6 @@ def test_a_bound_is_said() -> None:
     assert said(read("( " * deep + "x" + " )" * deep).commands) == ["x"]
     assert not read("if true; then a").complete
     assert read("a; b").complete
+    many: dict[str, str | None] = {f"v{number}": "1" for number in range(3_000)}  # compared wherever branches meet
+    assert read("if x; then y; fi;" * 200, many).complete
+    assert not read("if x; then a=1; fi;" * 200, many).complete

@@ -95,8 +95,8 @@ def test_version_and_cuda_come_of_the_pin_and_the_indexes(changes: dict[str, Any
     ],
 )
 def test_conda_takes_the_cuda_of_a_package_beside_torch(near: Install, cuda: str) -> None:
-    install = Install("conda", "torch", AT, version="1.12.1")
-    assert (of_install(install, [install, near], BASE, FACTS).cuda.value or "") == cuda
+    install, other = Install("conda", "torch", AT, version="1.12.1"), Install("conda", "numpy", AT, version="1.26")
+    assert (of_install(install, [install, other, near, other], BASE, FACTS).cuda.value or "") == cuda
 
 
 def test_a_build_string_and_a_label_name_the_cuda_too() -> None:

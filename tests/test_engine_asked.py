@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import tarfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from fake_docker import FakeDocker
 from test_prove import layer
 
-from envkit.engine.docker import DockerEngine
-from envkit.errors import EnvkitError, Undecided
+from envkit.engine import BaseRequest
+from envkit.engine.docker import TREE_LABEL, DockerEngine, _sees_trusted
+from envkit.errors import EnvkitError, Undecided, UsageError
 
 
-def created(docker: FakeDocker, tmp_path: Path) -> list[dict[str, object]]:
+def quiet(line: str) -> None:
+    pass
+
+
+def created(docker: FakeDocker, tmp_path: Path, mounts: dict[str, Path] | None = None) -> list[dict[str, object]]:
     """The containers that a run asked for; this engine lets nobody attach."""
     with pytest.raises(EnvkitError):
-        DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=lambda line: None)
+        DockerEngine(tmp_path).run("some:image", [], payload=b"x", mounts=mounts, timeout_s=60, say=quiet)
     return [body for method, path, body in docker.heard if (method, path) == ("POST", "/containers/create")]
 
 
@@ -35,6 +45,44 @@ def test_a_run_is_asked_for_with_all_its_bounds(docker: FakeDocker, tmp_path: Pa
     assert isinstance(health, dict) and health["Test"] == ["NONE"] and not run.get("User")
     removed = [path for method, path, _ in docker.heard if method == "DELETE"]
     assert "/containers/c1" in removed, "what held the files goes before the run starts"
+    (laid,) = docker.put
+    with tarfile.open(fileobj=io.BytesIO(laid)) as archive:
+        (entry,) = archive.getmembers()
+        file = archive.extractfile(entry)
+        assert (entry.name, entry.mode) == ("envkit.pyz", 0o444) and file is not None and file.read() == b"x"
+
+
+def test_a_mount_is_read_only_and_one_of_what_is_not_there_is_refused(docker: FakeDocker, tmp_path: Path) -> None:
+    docker.holds("some:image", layer(a=b"a"))
+    _, run = created(docker, tmp_path, {"/m": tmp_path})
+    host = run["HostConfig"]
+    assert isinstance(host, dict)
+    assert host["Mounts"] == [{"Target": "/m", "Source": str(tmp_path), "Type": "bind", "ReadOnly": True}]
+    with pytest.raises(UsageError, match=r"there is no .*/gone"):
+        DockerEngine(tmp_path).run(
+            "some:image", [], payload=b"x", mounts={"/m": tmp_path / "gone"}, timeout_s=60, say=quiet
+        )
+
+
+def test_a_base_that_envkit_made_is_told_from_an_image_that_was_built_on_it(docker: FakeDocker, tmp_path: Path) -> None:
+    tree, more = layer(a=b"a"), layer(b=b"b")
+    made, digest = f"sha256:{sha256(tree).hexdigest()}", f"sha256:{'1' * 64}"
+    docker.holds("some:base", tree, labels={TREE_LABEL: made}, digest=digest)
+    docker.holds("on:it", tree, more, labels={TREE_LABEL: made}, digest=digest)
+    engine = DockerEngine(tmp_path)
+    found = [engine.resolve_base(BaseRequest(ref), quiet) for ref in ("some:base", "on:it")]
+    assert [(base.how, base.sha256) for base in found] == [("bootstrapped", made), ("local", digest)]
+
+
+def test_trusted_attributes_are_seen_by_whoever_may_set_them(tmp_path: Path) -> None:
+    try:
+        os.setxattr(tmp_path, "trusted.envkit", b"1")
+        may = True
+    except OSError as error:
+        if error.errno != errno.EPERM:
+            pytest.skip(f"no attributes on this file system: {error}")
+        may = False
+    assert _sees_trusted() is may
 
 
 def test_more_volumes_than_any_image_has_are_refused_before_a_container_is_made(
@@ -42,5 +90,5 @@ def test_more_volumes_than_any_image_has_are_refused_before_a_container_is_made(
 ) -> None:
     docker.holds("some:image", layer(a=b"a"), volumes=tuple(f"/v{number}" for number in range(65)))
     with pytest.raises(Undecided, match="declares 65 VOLUMEs, more than the 64"):
-        DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=lambda line: None)
+        DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=quiet)
     assert not [path for _, path, _ in docker.heard if path == "/containers/create"]

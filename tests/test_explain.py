@@ -511,6 +511,12 @@ def test_redact_takes_people_and_machines_out_and_keeps_the_rest_apart() -> None
     assert "line 3" in text and "/run/train.py" in text and hidden["role"] == "root"
 
 
+def test_a_machines_name_goes_with_its_whole_domain() -> None:
+    """Also where a part of that begins with a digit, so that the first name alone would leave it standing."""
+    hidden = anonymize.words({"text": "node17.3d-lab.org is silent"}, ["node17.3d-lab.org"])
+    assert hidden == {"text": "host-1 is silent"}
+
+
 def test_redact_on_the_command_line(envkit: Envkit, fault: Path) -> None:
     plain, hidden = document(envkit, fault), document(envkit, fault, "--redact")
     assert hidden["category"] == plain["category"]

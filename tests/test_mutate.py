@@ -147,6 +147,7 @@ def test_a_mutant_meets_the_tests_of_its_module_then_of_its_room(mutate: ModuleT
     assert "tests/test_dockerfile_uv.py" in of("envkit/dockerfile/words.py")[1:]
     assert "tests/test_pages.py" in of("envkit/judging/checks/host_memory.py")
     assert "tests/test_debug.py" in of("envkit/payload/companion/envkit_supervisor.py")
+    assert "tests/test_cli.py" in of("envkit/__main__.py")
 
 
 @pytest.mark.parametrize(

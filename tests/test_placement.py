@@ -130,6 +130,12 @@ def test_a_document_that_does_not_fit_is_not_observed(document: dict[str, Any], 
     assert (model.name, model.digest, model.gpus_given, model.ranks_asked) == ("p", "d", ("all",), True)
 
 
+def test_what_a_run_did_not_reach_says_where_it_ended() -> None:
+    told = {"torch": "2.6.0", "how": "fake", "ended": "raised", "stage": "forward", "followed": {"groups": []}}
+    model = read({**SEALED, "target": "m:f", **told}, Placement("p", target="m:f"))
+    assert model.groups.value == () and model.lines.missing == "it ended in the stage forward"
+
+
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     here = runner.LocalPython(Path(sys.executable))
     for target in ("train", "train:", "a b:c", "a;b:c", "--code:x"):

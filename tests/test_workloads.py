@@ -72,6 +72,8 @@ def test_an_extended_service_brings_its_request() -> None:
     text = f"services:\n{base}    gpus: all\n  b:\n    extends: {{service: a}}\n"
     assert "workload-gpu-not-requested" not in fired("compose", text)
     assert "workload-gpu-not-requested" in fired("compose", f"services:\n{base}  b:\n    extends: a\n")
+    chain = "  b:\n    extends: c\n  c:\n    extends: d\n  d:\n    gpus: all\n"
+    assert "workload-gpu-not-requested" not in fired("compose", f"services:\n{base}    extends: b\n{chain}")
 
 
 def test_a_service_that_extends_itself_ends() -> None:

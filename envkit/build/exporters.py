@@ -144,7 +144,7 @@ def compose(lock: Lock, flavor: Flavor) -> str:
     ]
     if flavor is Flavor.DEBUG:
         head.append('Start it with ENVKIT_SSH_KEY="$(cat ~/.ssh/id_ed25519.pub)" docker compose up.')
-    return _commented(head) + json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return _commented(head) + json.dumps(document, indent=2) + "\n"
 
 
 def devcontainer(lock: Lock) -> str:
@@ -171,7 +171,7 @@ def devcontainer(lock: Lock) -> str:
         "forwardPorts": [JUPYTER_PORT],
         "customizations": {"vscode": {"extensions": list(_EXTENSIONS), "settings": settings}},
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def apptainer(lock: Lock) -> str:

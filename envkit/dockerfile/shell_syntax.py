@@ -51,7 +51,6 @@ class Parser:
         self.broken = False
         self.pending: list[tree.Redir] = []
         self.here = list(here)
-        self.braces = False
         self.count = 0
 
     # Blanks, newlines and comments
@@ -124,9 +123,8 @@ class Parser:
         if found:
             self.pos = found.end()
             return tree.Token(start, self.pos, found.group())
-        self.braces = False
         parts = self.parts("word", False)
-        return tree.Token(start, self.pos, None, parts, self.braces)
+        return tree.Token(start, self.pos, None, parts)
 
     def parts(self, until: str, quoted: bool) -> tuple[tree.Part, ...]:
         """Parts up to the end of a word, a quote, a brace, a slash or the text, whose closing character stays."""
@@ -145,10 +143,7 @@ class Parser:
             chunk = inside.match(self.value, self.pos)
             if chunk:
                 end = chunk.end()
-                text = chunk.group()
-                if until == "word" and "{" in text:
-                    self.braces = True
-                found.append(tree.Part("lit", self.pos, end, text, quoted))
+                found.append(tree.Part("lit", self.pos, end, chunk.group(), quoted))
                 self.pos = end
                 continue
             char = self.value[self.pos]

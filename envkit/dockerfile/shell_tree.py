@@ -113,7 +113,6 @@ class Token:
     end: int
     plain: str | None = None
     parts: tuple[Part, ...] = ()
-    braces: bool = False  # has an unquoted brace
 
 
 @dataclass(slots=True, eq=False, repr=False)

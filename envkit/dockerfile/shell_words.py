@@ -360,7 +360,8 @@ class Expansion(ABC):
         raw = source.value[token.start : token.end]
         span = source.span(token.start, token.end)
         found = self.split(token, source, raw, span, state)
-        if token.braces and self.bash and ("," in raw or ".." in raw):
+        braces = any(part.kind == "lit" and not part.quoted and "{" in part.text for part in token.parts)
+        if braces and self.bash and ("," in raw or ".." in raw):
             # bash makes several words of {a,b} and {1..3}; which ones is not computed.
             return [replace(each, word=replace(each.word, sure=False)) for each in found]
         return found

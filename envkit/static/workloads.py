@@ -140,35 +140,35 @@ def of_compose(text: str, path: str, context: Source | None, check_options: Chec
         return JudgedFile(path, "compose", text, unreadable="it has no services")
     containers = []
     for key, body in list(services.pairs())[:_MOST]:
-        lineage = _lineage(body, services, reading, 0)
+        lineage = _lineage(body, services, reading)
         containers.append(_service(key, lineage, reading))
     return _judged(reading, "compose", text, tuple(containers))
 
 
-def _lineage(body: Node, services: Node, reading: _Reading, depth: int) -> tuple[Node, ...]:
+def _lineage(body: Node, services: Node, reading: _Reading) -> tuple[Node, ...]:
     """A service and those that it extends, nearest first."""
-    extends = body.get("extends")
-    if extends is None or depth >= _DEEPEST:
-        return (body,)
-    name = extends.text or (named.text if (named := extends.get("service")) is not None else "")
-    file = extends.get("file")
-    if file is not None:
-        context = reading.context
-        found = context.read(posixpath.normpath(file.text)) if context is not None else "no folder was given"
-        if isinstance(found, str):
-            reading.unread.append(Unread(file.text, found, file.span))
-            return (body,)
-        roots = documents(found.text, posixpath.join(posixpath.dirname(reading.path), file.text))
-        other = roots[0].get("services") if not isinstance(roots, str) and roots else None
-        if other is None:
-            why = roots if isinstance(roots, str) else "it has no services"
-            reading.unread.append(Unread(file.text, why, file.span))
-            return (body,)
-        services = other
-    parent = services.get(name)
-    if parent is None or parent is body:
-        return (body,)
-    return (body, *_lineage(parent, services, reading, depth + 1))
+    lineage = [body]
+    while len(lineage) <= _DEEPEST and (extends := lineage[-1].get("extends")) is not None:
+        name = extends.text or (named.text if (named := extends.get("service")) is not None else "")
+        file = extends.get("file")
+        if file is not None:
+            context = reading.context
+            found = context.read(posixpath.normpath(file.text)) if context is not None else "no folder was given"
+            if isinstance(found, str):
+                reading.unread.append(Unread(file.text, found, file.span))
+                break
+            roots = documents(found.text, posixpath.join(posixpath.dirname(reading.path), file.text))
+            other = roots[0].get("services") if not isinstance(roots, str) and roots else None
+            if other is None:
+                why = roots if isinstance(roots, str) else "it has no services"
+                reading.unread.append(Unread(file.text, why, file.span))
+                break
+            services = other
+        parent = services.get(name)
+        if parent is None or parent is lineage[-1]:
+            break
+        lineage.append(parent)
+    return tuple(lineage)
 
 
 def _expanded(node: Node | None) -> FileValue | None:
