@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -465,6 +466,18 @@ def test_a_child_that_lives_leaves_no_trail() -> None:
     if "Operation not permitted" in done.stderr:
         pytest.skip("ptrace is forbidden here")
     assert done.stdout.strip() == "{'signal': '', 'frames': []}"
+
+
+def test_the_function_at_a_place_of_a_file_is_named() -> None:
+    """In the C library of this process, whose code lies in one of several segments."""
+    address = ctypes.cast(ctypes.CDLL(None).qsort, ctypes.c_void_p).value or 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(text, 16) for text in line.split()[0].split("-"))
+        if start <= address < end:
+            offset = address - start + int(line.split()[2], 16)
+            assert crash.function(line.split()[5], offset) == "qsort"
+            return
+    pytest.fail("no file is mapped there")
 
 
 MODEL = """

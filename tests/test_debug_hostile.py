@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,15 @@ def test_what_a_command_leaves_may_end_itself_first(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.slow  # what ignores SIGTERM is waited for
+def test_what_looks_as_if_it_would_tidy_up_and_does_not_end_goes_too(run: Run) -> None:
+    mark = f"envkit_test_{os.getpid()}"
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('stays', flush=True); signal.pause()"
+    program = f'{sys.executable} -c "{code}" multiprocessing.resource_tracker {mark}'
+    run(["sh", "-c", f"{{ {program} & }} | read stays; exit 3"])
+    assert named(mark) == []
+
+
+@pytest.mark.slow  # what ignores SIGTERM is waited for
 def test_shared_memory_of_what_ignores_sigterm_goes(run: Run, tmp_path: Path) -> None:
     name = f"envkit_test_{os.getpid()}"
     program = tmp_path / "program.py"
@@ -486,6 +496,32 @@ def test_a_folder_that_is_gone_is_no_trouble_for_the_companion(tmp_path: Path) -
 def test_a_python_without_the_companion_runs_as_ever(tmp_path: Path, option: str) -> None:
     ran = companioned(tmp_path, "1/0", option)
     assert ran.exit == 1 and ran.events == () and "ZeroDivisionError" in ran.text()
+
+
+@pytest.mark.parametrize(
+    ("of_cuda", "ticks", "still"), [(False, 0, True), (False, 10_000, False), (True, 10_000, True)]
+)
+def test_a_rank_that_computes_without_a_gpu_does_not_stand_still(
+    tmp_path: Path, of_cuda: bool, ticks: int, still: bool
+) -> None:
+    """Whoever waits for a GPU uses a processor all along."""
+
+    class Posed(envkit_supervisor.Supervisor):
+        def sample(self, native: bool) -> None:
+            looks = ((0.0, 0), (5.0, ticks))
+            self.samples = [
+                {"after_s": after, "processes": {"7": {"ticks": used, "python": ""}}} for after, used in looks
+            ]
+
+    (tmp_path / "ranks-7.jsonl").write_text("{}\n")
+    supervisor = Posed({"folder": str(tmp_path)})
+    supervisor.cuda = {7} if of_cuda else set()
+    supervisor.listed -= 1
+    assert not supervisor.stand_still(10.0)  # the file was not there when it looked last
+    supervisor.listed -= 1
+    supervisor.stepped = supervisor.output.spoke = time.monotonic() - 20
+    assert supervisor.stand_still(10.0) is still
+    supervisor.output.end()
 
 
 def test_a_program_that_writes_byte_by_byte_costs_no_memory(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
+from elves import elf_file
 from fuzzed import examples
 from gathered import gathered
 from hypothesis import given
@@ -105,6 +106,16 @@ def test_without_a_section_table_the_hash_table_counts_the_symbols() -> None:
         assert file.sections == {}
         assert file._replace(sections=elf.read(whole).sections) == elf.read(whole)
         assert list(elf.symbols(bytes(bare), file)) == list(elf.symbols(whole, elf.read(whole)))
+
+
+@pytest.mark.parametrize("tag", [5, 6, 10])  # DT_STRTAB, DT_SYMTAB, DT_STRSZ
+def test_a_file_that_lacks_one_of_the_tables_has_no_symbols(tag: int) -> None:
+    data = bytearray(elf_file(defines=["f"]))
+    assert [one.name for one in elf.symbols(data, elf.read(data))] == ["f"]
+    start, size = elf.read(data).sections[".dynamic"]
+    (place,) = [at for at in range(start, start + size, 16) if struct.unpack_from("<Q", data, at) == (tag,)]
+    struct.pack_into("<Q", data, place, 0x6FFFFF00)  # a tag that means nothing
+    assert list(elf.symbols(data, elf.read(data))) == []
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,7 @@ def host_docker_config_not_applied(host: Host) -> Iterator[Finding]:
     if not _SYSTEM_SOCKET.fullmatch(docker.endpoint) or is_rootless(docker):
         raise Skip(f"the engine at {docker.endpoint} may read another file than {config.path}")
     skip_if(docker.root.startswith("/var/snap/"), "Docker comes from a snap and reads a file of its own")
-    if not config.present or config.error:
-        raise Skip(f"{config.path} says nothing" if not config.error else f"{config.path} cannot be used")
+    skip_if(not config.present or config.error != "", f"{config.path} says nothing that can be used")
     for said, runs in _not_in_force(config, docker):
         yield warning(
             f"{config.path} says {said} and the engine runs with {runs}",
