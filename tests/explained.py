@@ -1,14 +1,9 @@
-"""A made-up explanation for the tests of its outputs: four ranks of which one is silent, and the kernel's lines.
-
-Run this file to write how a terminal shows it.
-"""
+"""A made-up explanation for the tests of its outputs: four ranks of which one is silent, and the kernel's lines."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from envkit.explain import as_text
 from envkit.logs.records import Explanation, FileSeen, Hypothesis, Line, Mark, RankState, Role, Strength
 
 START = 1_700_000_000.0
@@ -69,9 +64,3 @@ def many(ranks: int, marks: int) -> Explanation:
     root = Mark(line(marks + 1, "the root of it", 5), Role.ROOT, "y")
     states = tuple(RankState(rank, "0", 9 - (rank == 5), 8, "ALLREDUCE", "", rank == 5) for rank in range(ranks))
     return replace(explanation(), timeline=(*timeline, root), evidence=(root,), ranks=states)
-
-
-GOLDEN = Path(__file__).parent / "golden" / "explain.text"
-
-if __name__ == "__main__":
-    GOLDEN.write_text(as_text.render(explanation()), encoding="utf-8")

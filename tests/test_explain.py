@@ -543,10 +543,6 @@ def test_a_terminal_gets_no_control_characters_from_a_log() -> None:
     assert "\\x1b[2J" in text
 
 
-def test_an_explanation_prints_as_before() -> None:
-    assert as_text.render(made.explanation()) == made.GOLDEN.read_text(encoding="utf-8")
-
-
 def test_colour_repeats_what_the_words_say() -> None:
     plain, painted = as_text.render(made.explanation()), as_text.render(made.explanation(), color=True)
     assert "\x1b" not in plain

@@ -1,12 +1,18 @@
-"""One report in every format, compared with the files in ``golden``; run this file to rewrite them."""
+"""One report in every format, and what ``explain`` and ``debug`` show at a terminal, compared with the files in
+``golden``; run this file to rewrite them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import debugged
+import explained
 import pytest
 
 from envkit import __version__
+from envkit.debug import render as debug_render
+from envkit.explain import as_text
 from envkit.model import Coverage, Finding, NoGpu, Outcome, Report, Result, Severity, Subject
 from envkit.report import FORMATS, Bar, Detail, Table, render
 
@@ -85,7 +91,7 @@ def rendered(format: str) -> str:
 
 
 def test_every_format_has_a_golden_file() -> None:
-    assert {path.name for path in GOLDEN.glob("report.*")} == {f"report.{format}" for format in FORMATS}
+    assert {path.name for path in GOLDEN.iterdir()} == {*(f"report.{format}" for format in FORMATS), *TEXTS}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -93,9 +99,23 @@ def test_a_report_prints_as_before(format: str) -> None:
     assert rendered(format) == (GOLDEN / f"report.{format}").read_text(encoding="utf-8")
 
 
+TEXTS: dict[str, Callable[[], str]] = {
+    "explain.text": lambda: as_text.render(explained.explanation()),
+    "debug-crash.text": lambda: debug_render.text(debugged.crash()),
+    "debug-hang.text": lambda: debug_render.text(debugged.hang()),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_for_a_terminal_is_as_before(name: str) -> None:
+    assert TEXTS[name]() == (GOLDEN / name).read_text(encoding="utf-8")
+
+
 def rewrite() -> None:
     for format in FORMATS:
         (GOLDEN / f"report.{format}").write_text(rendered(format), encoding="utf-8")
+    for name, text in TEXTS.items():
+        (GOLDEN / name).write_text(text(), encoding="utf-8")
 
 
 if __name__ == "__main__":
