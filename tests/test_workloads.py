@@ -67,6 +67,39 @@ def test_an_init_container_needs_no_gpu() -> None:
     assert not fired("kubernetes", text)
 
 
+SHM = "workload-shm-too-small"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "kubernetes",
+            "apiVersion: v1\nkind: Pod\nspec:\n"
+            "  volumes: [{emptyDir: {}}, 7, {name: shm, emptyDir: {medium: Memory, sizeLimit: 16Gi}}]\n"
+            "  containers: [7, {name: a, image: 'nvcr.io/nvidia/pytorch:24.05-py3',\n"
+            "    resources: {limits: {nvidia.com/gpu: 2}},\n"
+            "    volumeMounts: [{name: shm, mountPath: /x}, {name: shm, mountPath: /dev/shm}]}]\n",
+        ),
+        (
+            "compose",
+            "services:\n  a:\n    image: nvcr.io/nvidia/pytorch:24.05-py3\n    gpus: 2\n"
+            "    volumes: [{type: volume, target: /x}, 'x:/y', {type: tmpfs, target: /dev/shm, tmpfs: {size: 8g}}]\n",
+        ),
+    ],
+)
+def test_what_stands_first_in_a_list_hides_nothing_behind_it(kind: str, text: str) -> None:
+    assert written.judged(SHM, kind, text, FACTS).outcome is Outcome.PASS
+    assert SHM in fired(kind, text.replace("/dev/shm", "/other"))
+
+
+def test_one_pod_that_stands_in_two_places_is_read_once_and_hides_none_behind_it() -> None:
+    pod = "{{containers: [{{name: {0}, image: 'nvcr.io/nvidia/pytorch:24.05-py3'}}]}}"
+    text = f"kind: List\nitems:\n- spec: &one {pod.format('a')}\n- spec: *one\n- spec: {pod.format('b')}\n"
+    result = written.judged("workload-gpu-not-requested", "kubernetes", text, FACTS)
+    assert [finding.message.count("`a`") for finding in result.findings] == [1, 0]
+
+
 def test_an_extended_service_brings_its_request() -> None:
     base = "  a:\n    image: nvidia/cuda:12.4.1-base-ubuntu22.04\n"
     text = f"services:\n{base}    gpus: all\n  b:\n    extends: {{service: a}}\n"

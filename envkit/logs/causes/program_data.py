@@ -35,7 +35,7 @@ def refused_arguments(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             why = f"the launcher passes --local_rank, and the program has no such option: {shortened(what)}"
             fix = "read LOCAL_RANK from the environment, or let the program take --local_rank and --local-rank"
             yield Hypothesis(INNOCENT, "program-bug", Strength.LIKELY, (event.line,), why, fix=fix)
-            continue
+            return
         strength = Strength.POSSIBLE if gpu_roots(story) else Strength.LIKELY
         why = f"the program refuses its command line: {shortened(what)}"
         yield Hypothesis(INNOCENT, "launch-config", strength, (event.line,), why)

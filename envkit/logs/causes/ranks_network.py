@@ -105,7 +105,7 @@ def _connection(story: Story) -> Iterator[Hypothesis]:
         error = event.values.get("error") or "no reason given"
         if "annot allocate memory" in error:
             yield Hypothesis(_SYSTEM, "host-resource", Strength.LIKELY, quoted([event]), _LOCKED, over=_WRAPPERS)
-            continue
+            return
         yield worded("ib-connection-unusable", *quoted([event]), error=error.strip())
 
 
