@@ -31,6 +31,7 @@ FILES = {
     "/app/start": '#!/bin/sh\nexec python -m app "$@"\n',
     "/init": "\x7fELF",
     "/app/go.rb": "#!/usr/bin/ruby\n",
+    "/e2.sh": '#!/bin/bash\nif [ $# -gt 0 ]; then\n  exec "$@"\nelse\n  exec /bin/bash -l\nfi\n',
     "/app/forever.sh": "#!/bin/sh\nsleep 10\n",
 }
 
@@ -56,6 +57,8 @@ def started(entrypoint: list[str], command: list[str], asked: str = "") -> tuple
         ([], ["python3", "-X", "dev", "-m", "app.main", "x"], ["python3", "-X", "dev", *OWN], "python3", ""),
         ([], ["python3.11", "-c", "import torch"], ["python3.11", *OWN], "python3.11", ""),
         ([], ["python3"], ["python3", *OWN], "python3", ""),
+        (["/e2.sh"], ["python3", "a.py"], ["/e2.sh", "python3", *OWN], "python3", ""),
+        (["/e2.sh"], [], ["/e2.sh", "python3", *OWN], "python3", None),
         (["/nowhere.sh"], ["python3"], ["/nowhere.sh", "python3", *OWN], "python3", ""),
         (["tini", "--"], ["python", "a/b.py"], ["tini", "--", "python", *OWN], "python", "a"),
         (["/usr/bin/tini", "-g", "--", "/entry.sh"], ["python", "b.py"],

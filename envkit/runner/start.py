@@ -26,6 +26,7 @@ SAYS = "envkit start: "  # how a line of _RESOLVE on stderr begins
 NO_PYTHON = 126  # its exit code for a program that is not Python's
 _PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?|pypy\d*(\.\d+)?")
 _DEEPEST = 4  # scripts and shells that start one another
+_BETWEEN = re.compile(r"(?:[;\n]|&&|\|\|)(?:\s*(?:then|else|do)\s)?")  # what stands between a script's commands
 _MOST_SCRIPT = 1 << 16  # bytes of a script; entry points have a few hundred lines
 # Options of Python that ask a question or change who reads the program; -c and -m are its program.
 _ASKING = re.compile(r"-[bBdEIOPqsSuvx]*[?hVi]|--(?:version|help.*)")
@@ -175,6 +176,11 @@ class _Planner:
         text = words[at]
         if len(text) > _MOST_SCRIPT:
             raise Unclear(f"it runs a script of {len(text):,} characters")
+        if any(map(_passes_on, _BETWEEN.split(text))):  # whatever else it starts where it is given nothing
+            given = file or (words, at + 2)
+            if given[1] > len(given[0]):
+                raise Unclear("its script runs the words that it is given, and it is given none")
+            return self.passed_on(*given, depth)
         script = shell.commands(Text.of(text, ""), {}, dialect="bash")
         if not script.complete or not script.commands:
             raise Unclear("it runs a script that envkit cannot read to its end")
@@ -182,11 +188,6 @@ class _Planner:
         if last is None:
             raise Unclear("it runs a script, and which of its commands is the job is not known")
         begin, end = _offset(text, *_begin(last)), _offset(text, last.span.end_line, last.span.end_column)
-        if _passes_on(text[begin:end]):
-            given = file or (words, at + 2)
-            if given[1] > len(given[0]):
-                raise Unclear("its script runs the words that it is given, and it is given none")
-            return self.passed_on(*given, depth)
         named = last.words[0]
         head = _offset(text, named.span.line, named.span.column)
         if not named.sure:
