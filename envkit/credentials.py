@@ -48,93 +48,63 @@ SHAPES = (
     r"|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|pypi-[\w-]{50,}|AIza[\w-]{35}"
     r"|npm_[A-Za-z0-9]{36}"
 )
-_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+# Each form, whatever its case where it begins with (?i), and what stands in its place.
+_RULES = (
     # A log may cut a key off before its end line.
-    (
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-            re.DOTALL,
-        ),
-        HIDDEN,
-    ),
+    (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", HIDDEN),
     # RFC 3986 userinfo.  A user alone goes too: tokens are passed that way.
-    (re.compile(r"(://)[^\s/?#\"'`]{1,500}@"), rf"\1{HIDDEN}@"),
+    (r"(://)[^\s/?#\"'`]{1,500}@", rf"\1{HIDDEN}@"),
     # A proxy may be named without a scheme.
-    (re.compile(r"(\b\w{0,20}_proxy[\"']?\s*[:=]\s*[\"']?)[^\s/@\"'`]{1,500}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
+    (r"(?i)(\b\w{0,20}_proxy[\"']?\s*[:=]\s*[\"']?)[^\s/@\"'`]{1,500}@", rf"\1{HIDDEN}@"),
     # A password with a raw slash in it is no valid URL and is met; `host:5000/name@sha256:...` holds none.
-    (re.compile(r"(://)[^\s/:@\"'`]+:(?![0-9]+/)[^\s@\"'`]{1,500}@"), rf"\1{HIDDEN}@"),
-    (
-        re.compile(
-            r"(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"'`]+",
-            re.IGNORECASE,
-        ),
-        rf"\1{HIDDEN}",
-    ),
-    (re.compile(r"(\bbearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (r"(://)[^\s/:@\"'`]+:(?![0-9]+/)[^\s@\"'`]{1,500}@", rf"\1{HIDDEN}@"),
+    (r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"'`]+", rf"\1{HIDDEN}"),
+    (r"(?i)(\bbearer\s+)[\w.~+/=-]{8,}", rf"\1{HIDDEN}"),
     # A JSON Web Token (RFC 7519): its head is an object in base64url, which begins so.
-    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"), HIDDEN),
+    (r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?", HIDDEN),
+    (rf"(?i)(?<![\w.-])({_NAME})(\s*=\s*|[\"']\s*[:=]\s*){_REFERENCE}{_VALUE}", rf"\1\2\3\4{HIDDEN}\3\4"),
     (
-        re.compile(rf"(?<![\w.-])({_NAME})(\s*=\s*|[\"']\s*[:=]\s*){_REFERENCE}{_VALUE}", re.IGNORECASE),
-        rf"\1\2\3\4{HIDDEN}\3\4",
-    ),
-    (
-        re.compile(
-            rf"(?<!\S)(--?(?:[\w-]{{0,99}}-)?(?:password|passwd|token|api-key)\s+)(?!-){_REFERENCE}{_VALUE}",
-            re.IGNORECASE,
-        ),
+        rf"(?i)(?<!\S)(--?(?:[\w-]{{0,99}}-)?(?:password|passwd|token|api-key)\s+)(?!-){_REFERENCE}{_VALUE}",
         rf"\1\2\3{HIDDEN}\2\3",
     ),
     # JSON within a text of JSON.
     (
-        re.compile(
-            rf"(?<![\w.-])({_NAME}\\{{1,3}}[\"']\s{{0,9}}:\s{{0,9}}\\{{1,3}}[\"'])[^\"'\\]{{1,999}}", re.IGNORECASE
-        ),
+        rf"(?i)(?<![\w.-])({_NAME}\\{{1,3}}[\"']\s{{0,9}}:\s{{0,9}}\\{{1,3}}[\"'])[^\"'\\]{{1,999}}",
         rf"\1{HIDDEN}",
     ),
     # "api_key:x" and "password :x".
     (
-        re.compile(
-            rf"(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:)(?!\s){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
-            re.IGNORECASE,
-        ),
+        rf"(?i)(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:)(?!\s){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
         rf"\1\2{HIDDEN}\2",
     ),
     # YAML's "token: x", where a line or a list's entry begins; of running text what is quoted, what has digits, and
     # what ends the line or stands before the next name.
     (
-        re.compile(
-            rf"((?:^|[={{\[,;(\"'`|-])[ \t]{{0,40}}{_COUNT}{_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}"
-            rf"(?:(?:bearer|basic|token)[ \t]+)?){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        rf"(?im)((?:^|[={{\[,;(\"'`|-])[ \t]{{0,40}}{_COUNT}{_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}"
+        rf"(?:(?:bearer|basic|token)[ \t]+)?){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
         rf"\1\2{HIDDEN}\2",
     ),
     (
-        re.compile(
-            rf"(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}"
-            r"|(?=[^\s\"'&`]{0,99}[0-9])[^\s\"'&`]{6,}|[^\s\"'&`]+(?=[ \t]*$|[ \t]+[\w-]{1,99}[ \t]*[:=]))",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        rf"(?im)(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}"
+        r"|(?=[^\s\"'&`]{0,99}[0-9])[^\s\"'&`]{6,}|[^\s\"'&`]+(?=[ \t]*$|[ \t]+[\w-]{1,99}[ \t]*[:=]))",
         rf"\1\2{HIDDEN}\2",
     ),
     # A Dockerfile's older form, with a blank instead of "=".
-    (
-        re.compile(rf"^(\s*(?:ONBUILD\s+)?ENV\s+{_NAME}\s+){_REFERENCE}\S.*", re.IGNORECASE | re.MULTILINE),
-        rf"\1{HIDDEN}",
-    ),
-    (re.compile(r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b"), rf"\1{HIDDEN}"),
+    (rf"(?im)^(\s*(?:ONBUILD\s+)?ENV\s+{_NAME}\s+){_REFERENCE}\S.*", rf"\1{HIDDEN}"),
+    (r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
     # curl's own option; a user alone is asked for the password.
     (
-        re.compile(r"(\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=][\"']?[^\s:\"'$]{1,200}:)(?!\$)[^\s\"']+"),
+        r"(\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=][\"']?[^\s:\"'$]{1,200}:)(?!\$)[^\s\"']+",
         rf"\1{HIDDEN}",
     ),
-    (re.compile(rf"\b(?:{SHAPES})"), HIDDEN),
+    (rf"\b(?:{SHAPES})", HIDDEN),
 )
+_COMPILED = [(re.compile(form), replacement) for form, replacement in _RULES]
 
 
 def redacted_text(text: str) -> str:
     """``text`` without the passwords, tokens and keys that can be told by their shape or their name."""
-    for pattern, replacement in _RULES:
+    for pattern, replacement in _COMPILED:
         text = pattern.sub(replacement, text)
     return text
 
