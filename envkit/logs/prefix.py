@@ -7,10 +7,12 @@ rule takes only what its own form proves to be a prefix; a text that merely rese
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
+from pathlib import Path
 
 NO_YEAR = 2000
 """The year of a time that was written without one; a leap year, and one in which no log of CUDA was written."""
@@ -20,93 +22,6 @@ _MONTHS = {
     "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6,
     "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
 }  # fmt: skip
-
-_HMS = r"(?P<h>[0-2]\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,:](?P<f>\d{1,9}))?"
-_ZONE = r"(?P<z>Z\b|UTC\b|[+-]\d\d:?\d\d\b)"
-_ISO = rf"(?P<Y>(?:19|20)\d\d)[-/.](?P<M>[01]\d)[-/.](?P<D>[0-3]\d)(?:T|[ _-]| {{2}}){_HMS} ?{_ZONE}?"
-_US = rf"(?P<M>[01]\d)/(?P<D>[0-3]\d)/(?P<Y>20\d\d)[ -]{_HMS}(?: [AP]M)?"
-_SHORT = rf"(?P<y>[012]\d)[-/](?P<M>[01]\d)[-/](?P<D>[0-3]\d)[ _]{_HMS}"
-_MD = rf"(?P<M>[01]\d)[-/](?P<D>[0-3]\d)[ _]{_HMS}"
-_MON = r"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-_SYSLOG = rf"{_MON} {{1,2}}(?P<D>\d{{1,2}}) {_HMS}"
-_CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) {_MON} {{1,2}}(?P<D>\d{{1,2}}) {_HMS} (?P<Y>(?:19|20)\d\d)"
-_LEVEL = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|SEVERE)\b"
-# each with the characters it can begin with
-_DATED = (
-    ("12", rf"(?:{_ISO})"), ("01", rf"(?:{_US})"), ("MTWFS", rf"(?:{_CTIME})"), ("JFMASOND", rf"(?:{_SYSLOG})"),
-    ("012", rf"(?:{_SHORT})"), ("01", rf"(?:{_MD})"),
-)  # fmt: skip
-_AFTER_TIME = r"(?: (?:-|:|\||>>) ?|[:|] ?| |(?=\[)|$)"
-_SOURCE_FILE = r"[\w./+-]{1,120}\.(?:cpp|cc|cu|cxx|c|hpp|h|py|go|rs)(?::\d{1,7})?"
-
-_HOST = r"(?P<host>[A-Za-z0-9][\w.-]{0,80})"
-_HOSTS = r"(?P<host>(?:node|worker|host|gpu|compute|server|ip|dgx|hgx|nid|master)[\w.-]{0,60})"
-_PID = r"(?P<pid>\d{1,9})"
-_DAEMONS = r"(?P<tag>slurm\w{1,10}|dockerd|containerd|kubelet|nvidia-[\w-]{1,40})"
-_TARGET = r"[a-z_][\w.]{0,60}(?:::\w{1,60}){0,8}"  # a module of Python or Rust
-_DIGITS, _SMALL, _CAPITALS = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ANY = _SMALL + _CAPITALS
-_LOUDNESS = "TDINWECFS"  # the first letters of the levels
-
-# A rule: the characters it can begin with, what must have been taken before it ("" nothing, "start" no other prefix,
-# "time" a time or a level, "date" a time), a literal that the line holds, and its form.
-_RULES: tuple[tuple[str, str, str, str], ...] = (
-    # --- launchers -------------------------------------------------------------------------------------------------
-    ("[", "", "", r"\[(?:rank|RANK ?)(?P<rank>\d{1,6})\]:? ?"),  # torch, and trainers in capitals
-    ("[", "", "", r"\[default(?P<rank>\d{1,6})\]: ?"),  # torchrun --tee
-    ("[", "", "]<std", r"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:out|err|diag)>: ?"),  # mpirun --tag-output
-    ("[", "", "", r"\[(?P<host>[A-Za-z][\w.-]{0,80}):(?P<pid>\d{1,8})\] "),  # Open MPI itself
-    ("[", "", "[pod/", r"\[pod/[\w./-]{1,200}\] ?"),  # kubectl logs --prefix
-    # Ray, vLLM
-    ("(", "", "pid=", r"\((?P<who>[\w.:<> =/-]{0,80}?)\bpid=(?P<pid>\d{1,8})(?:, ?ip=(?P<host>[\w.:]{1,60}))?\) ?"),
-    ("(", "", "", r"\((?:raylet|autoscaler|gcs_server)(?:, ?ip=(?P<host>[\w.:]{1,60}))?\) ?"),
-    (_DIGITS, "start", ": ", r"(?P<rank>\d{1,5}): (?=\S| )(?!0x)"),  # srun --label
-    (" ", "start", ": ", r" {1,3}(?P<rank>\d{1,5}): (?!0x|\w+::)(?=\S)"),
-    (_DIGITS + _ANY, "start", " [", r"[\w.-]{1,60}/\d{1,6} (?=\[(?:default|rank)\d)"),
-    # pdsh, DeepSpeed's launcher
-    ("nwhgcsidm", "start", ": ", rf"{_HOSTS}: (?=\S)"),
-    (_SMALL + _DIGITS, "start", " | ", r"[a-z][a-z0-9_.-]{0,60} +\| (?![^\n]{0,300} \| )"),  # docker compose
-    # docker buildx: the excerpt of a failed step, and a step's plain output
-    (_DIGITS, "start", "", r"\d{1,5}\.\d{1,3} (?![kKMGTm]i?B\b|m?s\b|it/s)(?P<build>)(?=[A-Za-z/\[\"'-])"),
-    ("#", "start", "", r"#\d{1,4} (?P<build>(?:\d{1,5}\.\d{1,3} )?)"),
-    ("#", "", "##[", r"##\[(?P<level>error|warning|group|debug|command|endgroup)\] ?"),  # GitHub Actions, Azure
-    # --- kernels ---------------------------------------------------------------------------------------------------
-    ("<", "start", "", r"<\d{1,3}>(?=[\[\w ])"),
-    ("[", "", "", r"\[ {0,6}(?P<boot>\d{1,9}\.\d{6})\](?: {0,2}\[ {0,6}[TC]\d{1,9}\])?(?: |(?=[A-Z])|$)"),
-    (_DIGITS, "start", ";", r"\d{1,4},\d{1,12},(?P<usec>\d{1,18}),[^;\s]{1,60};"),  # /dev/kmsg
-    ("kuds", "", ":", r"(?:kern|user|daemon|syslog) {0,4}:(?P<level>[a-z]{1,7}) {0,3}: "),  # dmesg --decode
-    (_ANY + _DIGITS, "", "kernel:", rf"(?:{_HOST} )?(?P<kernel>kernel): ?"),
-    # --- times -----------------------------------------------------------------------------------------------------
-    *((first, "", ":", rf"(?P<dated>){when}{_AFTER_TIME}") for first, when in _DATED),
-    *(("[", "", ":", rf"(?P<dated>)\[{when}(?:[ ,|][^\]\n]{{0,80}})?\](?: ?[:|-] | ?: ?| ?)") for _, when in _DATED),
-    ("(", "", ":", rf"(?P<dated>)\({_DATED[0][1]}\):? ?"),
-    ("012", "", ":", r"[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,9})?(?: (?:-|:|\|) ?|: | )"),
-    ("[", "", ":", r"\[[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,9})?\]:? ?"),
-    # glog, klog, absl and c10's logger, with and without the brackets that c10 puts around it
-    ("[", "", ":", rf"\[(?P<letter>[EWIFV])(?P<md>\d{{3,4}}) {_HMS} (?:\d{{1,9}} )?{_SOURCE_FILE}\] ?"),
-    ("[", "", "", rf"\[(?P<letter>[EWIFV]) {_SOURCE_FILE}\] ?"),
-    ("EWIFD", "", "] ", rf"(?P<letter>[EWIFD])(?P<Y>20\d\d)?(?P<md>\d{{4}}) {_HMS} {{1,8}}{_PID} {_SOURCE_FILE}\] ?"),
-    ("EWIF", "time", "] ", rf"(?P<letter>[EWIF]) {_SOURCE_FILE}\] ?"),  # TensorFlow, after its own time
-    # --- loggers ---------------------------------------------------------------------------------------------------
-    ("[", "", "|", rf"\[{_LEVEL}\|[^\]\n]{{1,100}}\]:? ?"),  # transformers
-    ("[", "", "", rf"\[ ?{_LEVEL} ?\](?: ?[:-] ?| ?)"),
-    ("[", "time", "", r"\[(?P<level>trace|debug|info|warn|warning|error|critical|fatal) *\](?: ?[:-] ?| ?)"),
-    (_LOUDNESS, "", " [", rf"{_LEVEL} +\[{_MD}[^\]\n]{{0,60}}\]:? ?"),
-    (_LOUDNESS, "", ":", rf"{_LEVEL} +{_MD} +(?:\[{_SOURCE_FILE}\]|{_SOURCE_FILE}\]) ?"),  # vLLM
-    (_LOUDNESS, "", ":", rf"{_LEVEL}:(?=[A-Za-z_])[A-Za-z_][\w.]{{0,120}}:(?!:)"),  # logging.basicConfig
-    (_LOUDNESS, "", ":", rf"{_LEVEL}: ?"),
-    (_LOUDNESS, "time", "| ", rf"{_LEVEL} *\| (?:[\w.<>]{{1,100}}:[\w<>]{{1,100}}:\d{{1,7}} - )?"),  # loguru
-    (_LOUDNESS, "time", " - ", rf"{_LEVEL} - (?:[A-Za-z_][\w.]{{0,100}} - )?"),
-    (_ANY + "_", "time", " - ", rf"[A-Za-z_][\w.]{{0,100}}(?::\d{{1,7}})? - {_LEVEL} - "),
-    (_LOUDNESS, "time", "", rf"{_LEVEL}(?: {{1,6}}\[[^\]\n]{{1,100}}\])?:? *(?:{_TARGET}: )?"),
-    ("s", "time", "std", r"std(?:out|err) [FP] "),  # Kubernetes' container runtimes
-    # syslog
-    (_ANY + _DIGITS, "date", "]: ", rf"{_HOST} (?P<tag>[A-Za-z][\w./-]{{0,60}})\[{_PID}\]: "),
-    (_ANY + _DIGITS, "date", ": ", rf"{_HOST} {_DAEMONS}: "),
-    ("[", "time", "", r"\[(?!c10d\])[\w.:/<>*-]{1,80}(?: \(pid (?P<pid>\d{1,8})\))?\](?: ?[:-] | ?)"),
-    (_ANY + _DIGITS, "", "NCCL ", rf"{_HOST}:{_PID}:\d{{1,9}} \[-?\d{{1,3}}\] (?=[^\n]{{0,200}}NCCL )"),
-    ("E", "", "E  ", r"E {3}(?=\S| )"),  # pytest
-)
 _BAR = re.compile(
     r"[^|\n]{0,160}\|[^|\n]{0,250}\| *[\d.]{1,12}[kKMG]?/[\d.?]{1,12}[kKMG]? \[[^\]\n]{0,100}\](?=[^\s,\]])"
 )
@@ -176,15 +91,30 @@ def strip(raw: str) -> LogMessage:
 _Rule = tuple[str, Callable[[str, int], re.Match[str] | None]]
 
 
+def _rules() -> Iterator[tuple[str, str, str, str]]:
+    """The rules of ``prefixes.toml`` with their parts and dates filled in: first characters, need, literal, form."""
+    told = tomllib.loads(Path(__file__).with_name("prefixes.toml").read_text("utf-8"))
+
+    def whole(form: str) -> str:
+        return re.sub(r"\(\?&(\w+)\)", lambda part: whole(told["parts"][part[1]]), form)
+
+    for firsts, need, literal, form in told["rules"]:
+        for date, its in told["dates"].items() if "(?&DATED)" in form else (("", firsts),):
+            yield firsts or its, need, literal, whole(form.replace("DATED", date))
+
+
 def _tables() -> dict[tuple[bool, bool, bool], dict[str, tuple[_Rule, ...]]]:
     """The rules by what was taken before (nothing, a time or level, a date) and by the first character."""
-    compiled = [(firsts, need, literal, re.compile(pattern).match) for firsts, need, literal, pattern in _RULES]
+    compiled = [
+        (re.compile(f"[{firsts}]").match, need, (literal, re.compile(form).match))
+        for firsts, need, literal, form in _rules()
+    ]
     tables: dict[tuple[bool, bool, bool], dict[str, tuple[_Rule, ...]]] = {}
     for start, timed, dated in product((False, True), repeat=3):
         holds = {"": True, "start": start, "time": timed, "date": dated}
         tables[start, timed, dated] = {
-            letter: tuple((held, match) for firsts, need, held, match in compiled if letter in firsts and holds[need])
-            for letter in {letter for firsts, *_ in compiled for letter in firsts}
+            letter: tuple(rule for begins, need, rule in compiled if begins(letter) and holds[need])
+            for letter in map(chr, range(128))
         }
     return tables
 
