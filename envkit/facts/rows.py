@@ -7,13 +7,13 @@ disagree on.  None is "not read" and never a default; an empty tuple is "read, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+import msgspec
 
 from envkit.facts.xid import XidCategory
 from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
@@ -28,15 +28,11 @@ class Sourced:
     seen: str
 
 
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Row = TypeVar("Row", bound=_Dataclass)
+Row = TypeVar("Row", bound=Hashable)
 _LAST = tuple(field.name for field in fields(Sourced))
 
 
-def columns(kind: type[_Dataclass]) -> tuple[str, ...]:
+def columns(kind: type[Any]) -> tuple[str, ...]:
     """The names of a table's columns, in the order of its file."""
     return tuple(sorted((field.name for field in fields(kind)), key=lambda name: name in _LAST))
 
@@ -510,36 +506,15 @@ class PackageBuildRow(Sourced):
     skipped_by: str
 
 
-_VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
-_sm = cache(Sm.parse)
+_VERSIONS = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
+_FROM_TEXT: dict[type, Callable[[str], object]] = {Sm: cache(Sm.parse), **{kind: cache(kind) for kind in _VERSIONS}}
 
 
-def _reader(kind: Any) -> Callable[[Any], Any]:
-    """The function that makes a value of type ``kind`` of JSON, and raises ValueError on JSON of another kind."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        (some,) = (part for part in inner if part is not NoneType)
-        read = _reader(some)
-        return lambda value: None if value is None else read(value)
-    if origin is tuple:
-        item = _reader(inner[0])
-        return lambda value: tuple(item(part) for part in _checked(list, value))
-    if origin is Mapping:
-        entry = _reader(inner[1])
-        return lambda value: {name: entry(part) for name, part in _checked(dict, value).items()}
-    if kind is Sm:
-        return lambda value: _sm(_checked(str, value))
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind
-    if kind in _VERSIONS:
-        return cache(lambda value: kind(value))
-    return lambda value: _checked(kind, value)
-
-
-def _checked(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise ValueError(f"`{value}` is not a {kind.__name__}")
-    return value
+def _version(kind: type, text: object) -> object:
+    """A value of a type that msgspec does not know, which is a version."""
+    if not isinstance(text, str):
+        raise ValueError(f"`{text}` is not a str")
+    return _FROM_TEXT[kind](text)
 
 
 def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
@@ -548,18 +523,15 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
     Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
-    hints = get_type_hints(kind)
-    readers = [(name, _reader(hints[name])) for name in columns(kind)]
+    wanted = columns(kind)
     rows = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         data = json.loads(line)
         try:
-            if len(data) != len(readers):
-                raise ValueError(f"it has {len(data)} fields, expected {len(readers)}")
-            rows.append(kind(**{name: read(data[name]) for name, read in readers}))
-        except KeyError as error:
-            raise ValueError(f"{path.name}:{number}: field {error} is missing") from error
-        except ValueError as error:
+            if data.keys() != set(wanted):
+                raise ValueError(f"its fields are {', '.join(data)}, expected {', '.join(wanted)}")
+            rows.append(msgspec.convert(data, kind, dec_hook=_version))
+        except (ValueError, msgspec.ValidationError) as error:
             raise ValueError(f"{path.name}:{number}: {error}") from error
     return tuple(rows)
 
