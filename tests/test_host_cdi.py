@@ -126,7 +126,11 @@ def test_other_vendor_is_left_alone(tmp_path: Path) -> None:
     "text",
     [
         "kind: nvidia.com/gpu\ndevices: &anchor\n- name: a\n",
+        "kind: &name nvidia.com/gpu\ncontainerEdits: {deviceNodes: [{path: *name}]}\n",
+        "kind: nvidia.com/gpu\ndevices: !!set {}\n",
         "kind: nvidia.com/gpu\ndevices: |\n  text\n",
+        "kind: nvidia.com/gpu\ndevices: [{name: a, name: b}]\n",
+        "kind: nvidia.com/gpu\ndevices: " + "[" * 9_999 + "]" * 9_999,
         "kind: nvidia.com/gpu\n\tdevices: []\n",
         "kind: nvidia.com/gpu\nkind: nvidia.com/gpu\n",
         "kind: nvidia.com/gpu\ndevices:\n- just text\n",

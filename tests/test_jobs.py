@@ -212,7 +212,7 @@ def test_slurm_runs_a_job_on_a_good_node_and_drains_a_bad_one(cluster: tuple[Pat
 
 @pytest.fixture(scope="module")
 def pod() -> dict[str, Any]:
-    """The manifest, its comments taken off: the reader of CDI specifications knows YAML's plain forms and no others."""
+    """The manifest, every scalar as text."""
     found = parse_yaml((JOBS / "kubernetes-preflight.yaml").read_text())
     assert isinstance(found, dict)
     return found

@@ -1,9 +1,7 @@
 """CDI specifications: what they promise of the driver's files, and which of these exist.
 
-nvidia-ctk writes specifications as YAML, people write them as YAML or JSON.  Only the YAML that such files
-need is read here: block and one-line flow collections with plain or quoted scalars.  Anything else (anchors,
-tags, block scalars, a scalar over several lines) is refused, so that nothing is taken for something it is
-not.
+nvidia-ctk writes specifications as YAML, people write them as YAML or JSON.  Of YAML what such files do not need
+(anchors, aliases, tags, a key that comes twice) is refused, so that nothing is taken for something it is not.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,143 +19,41 @@ from envkit.subjects.host import CdiSpec
 
 _DIRECTORIES = ("etc/cdi", "var/run/cdi", "run/cdi")
 _MOST_WORDS = 300  # of an error, which may show a line of any length
-_KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s:\[\]{},"'#&*!|>%@`-][^:]*?)\s*:(?:\s+(.*)|\Z)""")
-_QUOTED = re.compile(r"""\"(?:[^"\\]|\\.)*\"|'(?:[^']|'')*'""")
-_PLAIN = re.compile(r"(?:[^\[\]{},:]|:(?![\s\[\]{},]|\Z))+")
-
-
-@dataclass
-class _Lines:
-    """Lines of text with their indentation, and how far they are read."""
-
-    rows: list[tuple[int, str]]
-    at: int = 0
-
-    def now(self) -> tuple[int, str] | None:
-        return self.rows[self.at] if self.at < len(self.rows) else None
+_DEEPEST = 60  # levels; a specification has seven
 
 
 def parse_yaml(text: str) -> Any:
     """The document as dicts, lists and text, every scalar as text; raises ValueError on YAML not read here."""
-    rows = []
-    for raw in text.splitlines():
-        line = raw.rstrip()
-        if line.lstrip().startswith("#") or line.strip() in ("", "---"):
-            continue
-        if "\t" in line[: len(line) - len(line.lstrip())]:
-            raise ValueError("a tab indents a line")
-        rows.append((len(line) - len(line.lstrip(" ")), line.lstrip(" ")))
-    lines = _Lines(rows)
-    tree = _node(lines, 0) if rows else None
-    if lines.now() is not None:
-        raise ValueError(f"unexpected line `{lines.rows[lines.at][1]}`")
-    return tree
+    import yaml  # costs 30 ms, and most machines have no such file
 
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
-def _node(lines: _Lines, indent: int) -> Any:
-    row = lines.now()
-    if row is None or row[0] < indent:
-        return None
-    indent, text = row
-    if text == "-" or text.startswith("- "):
-        return _list(lines, indent)
-    if _KEY.match(text):
-        return _map(lines, indent)
-    lines.at += 1
-    return _scalar(text)
+    class Strict(loader):  # type: ignore[misc, valid-type]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            if len(found) < len(node.value):
+                raise ValueError(f"the mapping that begins in line {node.start_mark.line + 1} has a key twice")
+            return found
 
-
-def _list(lines: _Lines, indent: int) -> list[Any]:
-    items: list[Any] = []
-    while (row := lines.now()) is not None and row[0] == indent and (row[1] == "-" or row[1].startswith("- ")):
-        rest = row[1][1:].lstrip(" ")
-        if rest:
-            lines.rows[lines.at] = (indent + len(row[1]) - len(rest), rest)
-        else:
-            lines.at += 1
-        items.append(_node(lines, indent + 1))
-    return items
-
-
-def _map(lines: _Lines, indent: int) -> dict[str, Any]:
-    items: dict[str, Any] = {}
-    while (row := lines.now()) is not None and row[0] == indent and (found := _KEY.match(row[1])):
-        lines.at += 1
-        key, rest = found[1].strip("\"'"), (found[2] or "").strip()
-        if key in items:
-            raise ValueError(f"key `{key}` comes twice")
-        below = lines.now()
-        if rest and not rest.startswith("#"):
-            items[key] = _scalar(rest)
-        elif below is not None and (below[0] > indent or (below[0] == indent and below[1].startswith("-"))):
-            items[key] = _node(lines, below[0])
-        else:
-            items[key] = None
-    return items
-
-
-def _scalar(text: str) -> Any:
-    if text[0] in "[{":
-        value, end = _flow(text, 0)
-        if text[end:].strip() and not text[end:].lstrip().startswith("#"):
-            raise ValueError(f"unexpected text after `{text[:end]}`")
-        return value
-    if text[0] == '"':
-        value, end = json.JSONDecoder().raw_decode(text)
-        if text[end:].strip() and not text[end:].lstrip().startswith("#"):
-            raise ValueError(f"unexpected text after `{text[:end]}`")
-        return value
-    if text[0] == "'":
-        if not re.fullmatch(r"'(?:[^']|'')*'", text):
-            raise ValueError(f"`{text}` is not closed")
-        return text[1:-1].replace("''", "'")
-    if text[0] in "|>&*!%@`":
-        raise ValueError(f"`{text}` is YAML that is not read here")
-    plain = text.split(" #", 1)[0].rstrip()
-    return None if plain in ("null", "~") else plain
-
-
-def _token(text: str, at: int) -> tuple[str, int]:
-    """The next mark, quoted or plain scalar of a flow collection, and where it ends."""
-    while text[at : at + 1].isspace():
-        at += 1
-    if text[at : at + 1] in ("[", "]", "{", "}", ",", ":"):
-        return text[at], at + 1
-    found = _QUOTED.match(text, at) or _PLAIN.match(text, at)
-    if not found:
-        raise ValueError(f"`{text}` does not end")
-    return found[0].rstrip(), found.end()
-
-
-def _flow(text: str, at: int) -> tuple[Any, int]:
-    token, at = _token(text, at)
-    if token not in ("[", "{"):
-        if token in ("]", "}", ",", ":"):
-            raise ValueError(f"`{text}` is not a flow collection")
-        return _scalar(token), at
-    pairs: dict[str, Any] = {}
-    items: list[Any] = []
-    close = "]" if token == "[" else "}"
-    while True:
-        ahead, after = _token(text, at)
-        if ahead == close:
-            return (items if close == "]" else pairs), after
-        if close == "]":
-            item, at = _flow(text, at)
-            items.append(item)
-        else:
-            colon, at = _token(text, after)
-            if colon != ":":
-                raise ValueError(f"`{text}` lacks a colon")
-            pairs[ahead.strip("\"'")], at = _flow(text, at)
-        ahead, after = _token(text, at)
-        if ahead == ",":
-            at = after
-        elif ahead != close:
-            raise ValueError(f"`{text}` is not a flow collection")
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
+                raise ValueError("it has an anchor, an alias or a tag")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise ValueError(f"it has more than {_DEEPEST} levels")
+        return yaml.load(text, Loader=Strict)
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ValueError(f"{where}{error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _dicts(value: object) -> Iterator[dict[str, Any]]:
+    if value and not isinstance(value, list):
+        raise ValueError(f"`{str(value)[:40]}` stands for a list")
     for item in value if isinstance(value, list) else []:
         if not isinstance(item, dict):
             raise ValueError("a list holds something that is no mapping")
@@ -167,7 +62,7 @@ def _dicts(value: object) -> Iterator[dict[str, Any]]:
 
 def _host_paths(edits: object) -> Iterator[str]:
     """The host paths of one containerEdits (CDI specification: deviceNodes, mounts, hooks)."""
-    if edits is None:
+    if not edits:
         return
     if not isinstance(edits, dict):
         raise ValueError("containerEdits is no mapping")
