@@ -13,6 +13,7 @@ from gathered import gathered
 
 from envkit import facts
 from envkit.judging import judge
+from envkit.judging.checks._torch import pin_of
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Image, codec
 from envkit.subjects.image import (
@@ -559,6 +560,16 @@ def test_torchs_own_requirements_are_evaluated_for_the_image(installed: str, sev
     assert [f.severity.name for f in one("image-torch-requirement-not-met", found).findings] == (
         [severity] if severity else []
     )
+
+
+def test_a_requirement_that_cannot_be_read_hides_none_behind_it() -> None:
+    said = (
+        ("torch", "no requirement at all!"),
+        ("other", "nvidia-cudnn-cu12 (==1)"),
+        ("torch", "nvidia-cudnn-cu12 (==9.1)"),
+    )
+    lines = tuple(Requirement(of, "2.6.0", text) for of, text in said)
+    assert pin_of(image(requires=Observed.of(lines, "METADATA")), "nvidia-cudnn") == ("nvidia-cudnn-cu12", "9.1")
 
 
 def test_a_missing_library_is_a_warning_and_a_changed_one_an_error() -> None:

@@ -279,6 +279,12 @@ def test_two_that_wait_for_each_others_messages(tmp_path: Path) -> None:
     for rank in (0, 1):
         written(tmp_path, rank, [{"op": "recv", "peers": {"src": 1 - rank}, "left": False}])
     assert "rank 0 waits in recv from rank 1" in cause(tmp_path)
+    written(tmp_path / "beside", 0, [all_reduce()], world=4)
+    for rank, peer in ((1, 4), (2, 3), (3, 2)):
+        written(
+            tmp_path / "beside", rank, [all_reduce(), {"op": "recv", "peers": {"src": peer}, "left": False}], world=4
+        )
+    assert "rank 2 waits in recv from rank 3" in cause(tmp_path / "beside"), "of rank 4 nothing is known"
 
 
 def test_messages_that_nccl_takes_up_and_nobody_sends(tmp_path: Path) -> None:

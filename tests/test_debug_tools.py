@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import debugged
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.debug import cores, sanitizer, stacks, told
+from envkit.debug.job import CommandRun, Tools
 from envkit.debug.records import Allocation, CodeLocation, PythonFrame
-from envkit.debug.stages import base_name
+from envkit.debug.stages import STAGES, SkippedStage, State, base_name
+
+# A command that used CUDA and failed, where every tool is there.
+FAILED = State(
+    ("python", "train.py"),
+    Tools("/bin/python", {"compute-sanitizer": "/cs", "cuda-gdb": "/gdb", "nsys": "/nsys"}, {}),
+    runs={"as-is": CommandRun(Path("nowhere"), "exited", 1, 2.0, cuda=(7,))},
+)
+
+
+def skipped(state: State) -> dict[str, str]:
+    """The stages that do not run, and why."""
+    asked = {stage.name: stage.decide(state) for stage in STAGES}
+    return {name: plan.why for name, plan in asked.items() if isinstance(plan, SkippedStage)}
+
+
+def test_a_cause_that_the_output_tells_leaves_the_tools_of_a_gpu_out() -> None:
+    output = debugged.crash().explanation
+    assert output is not None
+    why = skipped(replace(FAILED, explanation=output))
+    assert why["memcheck"] == "its own output tells the cause (misaligned-address), and no kernel is part of it"
+    assert set(skipped(replace(FAILED, explanation=replace(output, confidence=0.4)))) < set(why)
+
+
+@pytest.mark.parametrize(("stack", "runs"), [("in cudaStreamSynchronize", True), ("in futex_wait", False)])
+def test_only_a_hang_behind_a_kernel_is_looked_at_for_barriers(stack: str, runs: bool) -> None:
+    looks = ({"processes": {}}, {"processes": {"6": {"python": "", "native": ""}, "7": {"python": stack}}})
+    hung = replace(FAILED, runs={"as-is": replace(FAILED.first, ended="hung", exit=None, samples=looks)})
+    why = skipped(hung)
+    assert ("synccheck" not in why) is runs
+    assert why["memcheck"] == "the command hangs and its threads do not wait for a kernel"
+
 
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER

@@ -342,7 +342,8 @@ def test_a_conflict_keeps_the_words_of_the_solver_without_their_frame() -> None:
 @pytest.mark.parametrize(
     ("glibc", "tag"),
     [("2.36", "x86_64-manylinux_2_36"), ("2.28", "x86_64-manylinux_2_28"), ("2.30", "x86_64-manylinux_2_28"),
-     ("2.99", "x86_64-manylinux_2_40"), ("3.0", "x86_64-manylinux_2_40")],
+     ("2.99", "x86_64-manylinux_2_40"), ("3.0", "x86_64-manylinux_2_40"), ("2.17", "x86_64-manylinux_2_17"),
+     *((f"2.{minor}", f"x86_64-manylinux_2_{minor}") for minor in range(31, 41))],
 )  # fmt: skip
 def test_the_platform_is_never_newer_than_the_system(glibc: str, tag: str) -> None:
     assert solve.platform_tag("x86_64", Glibc(glibc)) == tag

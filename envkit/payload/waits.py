@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 LONGEST = 8.0  # times its budget: where a task ends in any case, however little of the machine it got
 _EVERY_S = 0.5  # compilers start processes that live for a second
@@ -24,11 +25,8 @@ def processes() -> dict[int, list[bytes]]:
     """Of every process the fields of /proc/PID/stat behind its name: state, parent, group, session, ... (proc(5))."""
     found: dict[int, list[bytes]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                found[int(name)] = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue  # it is gone
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may be gone
+            found[int(name)] = file.read().rpartition(b")")[2].split()
     return {pid: fields for pid, fields in found.items() if len(fields) > 3}
 
 
@@ -40,11 +38,8 @@ def _waited(pid: int) -> dict[int, float]:
     except OSError:
         return found
     for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                found[int(thread)] = int(file.read().split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
-            continue
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+            found[int(thread)] = int(file.read().split()[1]) / 1e9
     return found
 
 
