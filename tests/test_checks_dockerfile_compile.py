@@ -198,3 +198,30 @@ def test_an_architecture_list_is_judged_by_the_toolkit_of_the_stage_that_compile
 def test_gsplat_that_is_compiled_on_installation_compiles_nothing_at_run_time() -> None:
     text = RUNTIME + "RUN pip install git+https://github.com/nerfstudio-project/gsplat\n"
     assert judged("runtime-cannot-jit", "dockerfile", text, FACTS).outcome == "skip"
+
+
+EXTENSION = "RUN pip3 install --no-build-isolation git+https://github.com/graphdeco-inria/diff-gaussian-rasterization\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("ENV CUDA_HOME=/usr/local/cuda-11.8", Severity.ERROR),
+        ("ENV PATH=/usr/local/cuda-11.8/bin:$PATH", Severity.WARNING),
+        ("RUN /usr/local/cuda-11.8/bin/nvcc -V", Severity.ERROR),
+        ("RUN make install CUDA=/usr/local/cuda-11.8", Severity.WARNING),
+    ],
+)
+def test_a_folder_that_is_not_there_is_an_error_where_the_build_needs_it(line: str, severity: Severity) -> None:
+    text = f"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n{line}\nRUN pip3 install torch==2.1.0\n{EXTENSION}"
+    (finding,) = judged("cuda-paths-not-of-base", "dockerfile", text, FACTS).findings
+    assert finding.severity is severity
+
+
+def test_a_toolkit_that_is_copied_in_later_is_not_there_yet() -> None:
+    copy = "COPY --from=nvidia/cuda:12.4.1-devel-ubuntu22.04 /usr/local/cuda-12.4 /usr/local/cuda-12.4\n"
+    use = "RUN nvcc -o a a.cu\n"
+    late, soon = (
+        judged("nvcc-used-without-devel", "dockerfile", RUNTIME + rest, FACTS) for rest in (use + copy, copy + use)
+    )
+    assert late.findings and not soon.findings
