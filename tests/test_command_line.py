@@ -15,6 +15,7 @@ import click
 import forked
 import machines
 import pytest
+import typer
 from inline import Envkit
 
 from envkit import __version__, cli, facts
@@ -74,6 +75,20 @@ MEANT = [
 @pytest.mark.parametrize(("choice", "known"), MEANT, ids=lambda each: getattr(each, "kind", ""))
 def test_choices_are_what_the_verbs_take(choice: options.Choice, known: list[str]) -> None:
     assert sorted(choice.words) == sorted(known)
+
+
+def test_no_switch_is_on_by_itself() -> None:
+    """What a verb does or prints besides is asked for."""
+    group = typer.main.get_command(cli.app)
+    assert isinstance(group, click.Group)
+    switches = {
+        f"{verb} {option.opts[0]}": option.default
+        for verb, command in group.commands.items()
+        for option in command.params
+        if isinstance(option, click.Option) and option.is_flag
+    }
+    assert len(switches) > 20
+    assert [name for name, default in switches.items() if default] == []
 
 
 def test_help_shows_choices_and_no_bare_text(envkit: Envkit) -> None:
