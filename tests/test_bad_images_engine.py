@@ -91,7 +91,9 @@ def make(engine: DockerEngine, python_base: ResolvedBase) -> Iterator[Make]:
         container = api.create_container(python_base.ref, ["true"])["Id"]
         try:
             api.put_archive(container, "/", archive(files))
-            api.commit(container, "envkit-test/bad", version, changes=[f"ENV {word}" for word in env])
+            api.commit(
+                container, "envkit-test/bad", version, changes=['CMD ["python3"]', *(f"ENV {word}" for word in env)]
+            )
         finally:
             api.remove_container(container)
         return tag

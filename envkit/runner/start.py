@@ -39,6 +39,7 @@ _RUNNERS = {
 # Finds the Python of a program by the PATH that is in force when the entry point has done its part, and becomes it.
 # pip writes the second form where a path is too long for the kernel.
 _RESOLVE = r"""p=$(command -v -- "$1") || { echo "envkit start: there is no program $1 on PATH" >&2; exit 127; }
+case $p in */*) ;; *) echo "envkit start: $p is a command of the shell" >&2; exit 126 ;; esac
 { IFS= read -r a; IFS= read -r b; } <"$p"
 case $a in
 "#!"*python*) set -f; l=${a#??} ;;
