@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -52,6 +53,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of(st.builds(Observed.of, of(parts[0]), SIMPLE[str]), lost)
     if origin is Literal:
         return st.sampled_from(parts)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(list(kind))
     if origin is tuple:
         assert parts[1:] == (...,), kind
         return st.lists(of(parts[0]), max_size=2).map(tuple)
