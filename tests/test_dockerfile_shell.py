@@ -115,6 +115,10 @@ WORDS = [
     ("fallback", "pip install a || pip install b; c", ["pip install a", "? pip install b", "c"]),
     ("never the right side", "true || a; false && b; c", ["true", "false", "c"]),
     ("not", "! false && a", ["false", "a"]),
+    ("only the end of a pipeline has to succeed", "{ [ -f /x ] && a; } | b; c | { [ -f /x ] && d; }", [
+        "[ -f /x ]", "? a", "b", "c", "[ -f /x ]", "d",
+    ]),
+    ("a pipeline that has to fail", "! a | { [ -f /x ] && b; }", ["a", "[ -f /x ]", "? b"]),
     ("export keeps a value together", "V='a b'; export W=$V; p \"$W\"", ["export W=a b", "p a b"]),
     ("a tilde", "HOME=/root; ~/bin/pip install ~", ["/root/bin/pip install /root"]),
 ]  # fmt: skip

@@ -126,6 +126,14 @@ def test_a_redacted_machine_tells_nothing_in_any_text(machine: str) -> None:
     assert [one for one in (*CANARIES, "node99", "filer9", "corp.example") if one in text] == []
 
 
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", "node99"])
+def test_only_a_master_elsewhere_is_hidden(address: str) -> None:
+    plain = to_plain(machines.host(machines.NAMES[0]))
+    plain["environment"]["value"] = {"MASTER_ADDR": address}
+    shown = anonymize.machine(plain)["environment"]["value"]["MASTER_ADDR"]
+    assert (shown == address) == (address != "node99")
+
+
 @pytest.mark.parametrize("machine", machines.NAMES)
 def test_a_redacted_machine_is_judged_as_before(machine: str) -> None:
     redacted = from_plain(Host, anonymize.machine(to_plain(machines.host(machine))))

@@ -13,6 +13,8 @@ import pytest
 from fake_docker import FakeDocker
 from test_prove import layer
 
+from envkit.debug.container import Container
+from envkit.debug.job import COMPANION
 from envkit.engine import BaseRequest
 from envkit.engine.docker import TREE_LABEL, DockerEngine, _sees_trusted
 from envkit.errors import EnvkitError, Undecided, UsageError
@@ -92,3 +94,13 @@ def test_more_volumes_than_any_image_has_are_refused_before_a_container_is_made(
     with pytest.raises(Undecided, match="declares 65 VOLUMEs, more than the 64"):
         DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=quiet)
     assert not [path for _, path, _ in docker.heard if path == "/containers/create"]
+
+
+def test_a_command_under_debug_may_write_its_files_and_not_the_companion(docker: FakeDocker, tmp_path: Path) -> None:
+    docker.holds("some:image", layer(a=b"a"))
+    place = Container(DockerEngine(tmp_path), "some:image", (), quiet).at(tmp_path)
+    with pytest.raises(EnvkitError):
+        place.keep(tmp_path / "job.json", 60)
+    (asked,) = [body for method, path, body in docker.heard if (method, path) == ("POST", "/containers/create")]
+    writable = {mount["Source"]: not mount["ReadOnly"] for mount in asked["HostConfig"]["Mounts"]}
+    assert writable == {str(tmp_path): True, str(COMPANION): False}

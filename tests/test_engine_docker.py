@@ -24,7 +24,7 @@ import pytest
 from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
-from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, reaper
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage, CannotStart, ResolvedBase, reaper
 from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import read
@@ -341,8 +341,8 @@ def test_flood_of_output_is_stopped(engine: DockerEngine, image: str) -> None:
 
 
 def test_image_without_python(engine: DockerEngine, python_base: ResolvedBase, image: str) -> None:
-    with pytest.raises(Undecided, match="has no python9"):
-        engine.run(image, [], payload=payload(""), python="python9", timeout_s=60, say=quiet)
+    with pytest.raises(CannotStart, match="cannot start python9: executable file not found"):
+        engine.run(image, [], payload=payload(""), start=lambda own: ["python9", *own], timeout_s=60, say=quiet)
     assert containers(image) == []
 
 

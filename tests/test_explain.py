@@ -275,6 +275,17 @@ def unread(pipe: IO[str]) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+def test_a_pipe_that_was_read_is_closed_once() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    stream = explain._Pipe(reading, "stdin", lambda line: None)
+    assert stream.read() == b""
+    stream.close()
+    stream.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)
+
+
 def test_a_stop_while_it_waits_for_stdin_is_clean() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "envkit", "explain", "-"],

@@ -41,6 +41,22 @@ def test_limits_without_proc_are_lost(tmp_path: Path) -> None:
     assert machine.limits(HostRoot(tmp_path, {})).value is None
 
 
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"\x7fELF\x02\x01\x01\x03" + bytes(8) + b"\x03\x00\x3e\x00", "x86_64"),
+        (b"\x7fELF\x02\x01\x01\x00" + bytes(8) + b"\x02\x00\xb7\x00", "aarch64"),
+        (b"\x7fELF\x02\x02\x01\x00" + bytes(8) + b"\x03\x00\x3e\x00", None),  # big-endian
+        (b"\x7fELF\x02\x01\x01\x00" + bytes(8) + b"\x03\x00\x3f\x00", None),
+        (b"#!/bin/sh\n", None),
+    ],
+)
+def test_a_tree_s_own_programs_tell_its_processor(tmp_path: Path, head: bytes, expected: str | None) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/env").write_bytes(head)
+    assert machine.architecture(HostRoot(tmp_path, {})).value == expected
+
+
 def test_os_release() -> None:
     assert machine.parse_os_release('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n') == (
         "Debian GNU/Linux 12 (bookworm)"

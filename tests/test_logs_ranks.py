@@ -97,6 +97,12 @@ def _timeout(rank: int, seq: int = 7, op: str = "ALLREDUCE", size: int = 64, lim
             "ibv_modify_qp",
         ),
         (
+            f"{_WARN}Call to ibv_open_device failed with error Cannot allocate memory",
+            "nccl-unhandled-system-error",
+            "host-resource",
+            "ibv_open_device",
+        ),
+        (
             f"{_WARN}Error: network AWS Libfabric not found.\n{_TORCH}system error",
             "nccl-net-plugin-not-found",
             "container-config",

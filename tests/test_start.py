@@ -32,6 +32,7 @@ FILES = {
     "/init": "\x7fELF",
     "/app/go.rb": "#!/usr/bin/ruby\n",
     "/e2.sh": '#!/bin/bash\nif [ $# -gt 0 ]; then\n  exec "$@"\nelse\n  exec /bin/bash -l\nfi\n',
+    "/e3.sh": '#!/bin/sh\nPATH=/o:$PATH A= exec "$@"\n',
     "/app/forever.sh": "#!/bin/sh\nsleep 10\n",
 }
 
@@ -59,6 +60,7 @@ def started(entrypoint: list[str], command: list[str], asked: str = "") -> tuple
         ([], ["python3"], ["python3", *OWN], "python3", ""),
         (["/e2.sh"], ["python3", "a.py"], ["/e2.sh", "python3", *OWN], "python3", ""),
         (["/e2.sh"], [], ["/e2.sh", "python3", *OWN], "python3", None),
+        (["/e3.sh"], ["python3", "a.py"], ["/e3.sh", "python3", *OWN], "python3", ""),
         (["/nowhere.sh"], ["python3"], ["/nowhere.sh", "python3", *OWN], "python3", ""),
         (["tini", "--"], ["python", "a/b.py"], ["tini", "--", "python", *OWN], "python", "a"),
         (["/usr/bin/tini", "-g", "--", "/entry.sh"], ["python", "b.py"],

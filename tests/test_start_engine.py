@@ -39,8 +39,8 @@ def test_each_start_is_judged_as_it_is(
     assert found.keys() == start.get("finds", {}).keys(), (found, image.start)
     for check, words in start.get("finds", {}).items():
         assert len(found[check]) == 1 and words in found[check][0]
-    assert start.get("unknown", "") in image.start.missing
-    assert ("required-image-start" in results) == ("unknown" in start)
+    assert start.get("unknown", "") in image.start.missing, image.start.missing
+    assert ("required-image-start" in results) == ("unknown" in start), image.start.missing
     if not {"image-start-fails"} & found.keys() and "unknown" not in start:
         process = image.process.need("the process")
         expected = (start.get("python", "/usr/bin/python3"), start.get("folder", "/"))

@@ -238,6 +238,8 @@ def _passes_on(text: str) -> bool:
         return False
     if before is None:
         return False
+    while before and re.match(r"[A-Za-z_]\w*=", before[0]):  # a variable that is set for it alone
+        before = before[1:]
     at = _unwrapped([*before, "job"])
     return at == len(before) or (at < len(before) and posixpath.basename(before[at]) in _RUNNERS)
 
