@@ -35,6 +35,7 @@ def made(line: str) -> list[tuple[str, bool, bool]]:
         ("RUN make LLAMA_CUBLAS=1", "make with LLAMA_CUBLAS=1", True, False),
         ("RUN GGML_CUDA=1 make -j", "make with GGML_CUDA=1", True, False),
         ("RUN sed -i 's/GPU=0/GPU=1/' Makefile && make", "make with GPU=1 in its Makefile", True, False),
+        ("RUN make -j CUDA_HOME=/usr/local/cuda", "make with CUDA_HOME=/usr/local/cuda", False, False),
         ("RUN cargo build --release --features cuda", "cargo with a feature for CUDA", False, False),
         ("RUN pip install flash-attn", "flash-attn", False, True),
         ("RUN FLASH_ATTENTION_FORCE_BUILD=TRUE pip install flash-attn", "flash-attn", True, True),

@@ -39,6 +39,10 @@ def test_a_finding_is_shown_as_compilers_do() -> None:
     )
 
 
+def test_a_place_at_the_beginning_of_its_line_is_marked_from_there() -> None:
+    assert "1 | FROM ubuntu\n  | ^^^^\n" in shown(failed(finding(1, 1, 5)))
+
+
 def test_the_verdict_goes_by_what_the_exit_code_goes_by() -> None:
     judged = failed(finding(1, 6, 12))
     for least, word in ((Severity.NOTE, "FAIL"), (Severity.WARNING, "FAIL"), (Severity.ERROR, "PASS")):

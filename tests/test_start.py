@@ -58,6 +58,7 @@ def started(entrypoint: list[str], command: list[str], asked: str = "") -> tuple
         ([], ["python3", "-X", "dev", "-m", "app.main", "x"], ["python3", "-X", "dev", *OWN], "python3", ""),
         ([], ["python3.11", "-c", "import torch"], ["python3.11", *OWN], "python3.11", ""),
         ([], ["python3"], ["python3", *OWN], "python3", ""),
+        ([], ["numactl", "python", "train.py"], ["numactl", "python", *OWN], "python", ""),
         (["/e2.sh"], ["python3", "a.py"], ["/e2.sh", "python3", *OWN], "python3", ""),
         (["/e2.sh"], [], ["/e2.sh", "python3", *OWN], "python3", None),
         (["/e3.sh"], ["python3", "a.py"], ["/e3.sh", "python3", *OWN], "python3", ""),
