@@ -323,12 +323,31 @@ def decides_by_a_sentence(module: str, source: str) -> list[str]:
     return complaints
 
 
+# A group, perhaps one that captures nothing, and behind it a possessive repeat. A class may hold the same characters.
+POSSESSIVE_GROUP = re.compile(r"(?<!\\)\)(?:[*+?]|\{\d*,?\d*\})\+")
+CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+def repeats_a_group_possessively(module: str, source: str) -> list[str]:
+    """Possessive repeats of groups: before Python 3.11.5 they match wrongly (python/cpython#106052).
+    Those of a single character or class are sound."""
+    if not re.search(r"\)(?:[*+?]|\{.*\})\+", source):
+        return []
+    return [
+        f"{module}:{node.lineno} repeats a group possessively: {node.value!r}"
+        for node in ast.walk(tree(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if POSSESSIVE_GROUP.search(CLASS.sub("x", node.value))
+    ]
+
+
 EVERYWHERE: tuple[Callable[[str, str], list[str]], ...] = (
     against_the_direction,
     outside_their_place,
     names_a_version,
     is_unsafe,
     decides_by_a_sentence,
+    repeats_a_group_possessively,
 )
 
 
@@ -417,6 +436,9 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (decides_by_a_sentence, "envkit.build.up", "_HUNG.match(seen.missing)"),
         (decides_by_a_sentence, "envkit.build.up", "re.search('hung', f'{one.kind}: {one.message}')"),
         (decides_by_a_sentence, "envkit.build.up", "match seen.via:\n    case 'PATH': pass"),
+        (repeats_a_group_possessively, "envkit.build.up", "re.compile(r'(?:a|b)*+')"),
+        (repeats_a_group_possessively, "envkit.build.up", "re.compile(rf'(?:{x}|b){{1,2}}+')"),
+        (repeats_a_group_possessively, "envkit.build.up", "re.compile(r'[x](?:a)?+[y]')"),
     ],
 )
 def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
@@ -442,6 +464,7 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
         ),
         (decides_by_a_sentence, "envkit.build.up", "seen.reason is Reason.NO_TORCH\nseen.missing.removeprefix('x: ')"),
         (decides_by_a_sentence, "envkit.logs.hang", "_TIMED_OUT.search(trace.message)"),
+        (repeats_a_group_possessively, "envkit.build.up", r"re.compile(r'[()*+,]++ (?:a)+ \)*+ (?>b*)')"),
     ],
 )
 def test_what_is_allowed_is_not_complained_of(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:

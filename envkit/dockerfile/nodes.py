@@ -16,7 +16,7 @@ MOST = 100_000  # parts of one file; a manifest of every custom resource of a cl
 DEEPEST = 60  # levels; a sensible file has fifteen
 _MERGED = 100_000  # keys that merges may add in one file
 _JSON_MARK = re.compile(
-    r'"(?:[^"\\\n]++|\\.)*+"|//[^\n]*|/\*.*?(?:\*/|\Z)|,(?=(?:\s++|//[^\n]*+|/\*(?>.*?\*/))*+[}\]])|\t', re.DOTALL
+    r'"(?:[^"\\\n]++|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|,(?=(?:\s++|//[^\n]*+|/\*(?>.*?\*/))*[}\]])|\t', re.DOTALL
 )
 
 

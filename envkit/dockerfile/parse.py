@@ -30,14 +30,6 @@ _DIRECTIVES = frozenset(("check", "escape", "syntax"))
 _DIRECTIVE = re.compile(rf"#[{SPACES}]*([a-zA-Z][a-zA-Z0-9]*)[\t\f\r ]*=[\t\f\r ]*(.+?)[\t\f\r ]*\Z", re.DOTALL)
 _BLANKS = re.compile(r"[\t\v\f\r ]+")
 _HEREDOC = re.compile(r"(\d*)<<(-?)[\t\n\f\r ]*([^<]*)\Z", re.ASCII)
-# A list of strings, told without a JSON parser: nothing in it can nest, so no input makes it deep.
-_STRINGS = re.compile(
-    r"""\[[ \t\r\n]*+
-        (?:"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"[ \t\r\n]*+
-           (?:,[ \t\r\n]*+"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"[ \t\r\n]*+)*+)?+
-        \][ \t\r\n]*+\Z""",
-    re.VERBOSE,
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -233,22 +225,19 @@ def _exec_form(text: Text, problems: list[Problem]) -> tuple[str, ...] | None:
     value = text.value
     if not value.startswith("["):
         return None
-    if _STRINGS.match(value):
-        # Half of a pair of surrogates is what Go's decoder, too, takes for an unknown character.
-        return tuple(_SURROGATE.sub("\ufffd", string) for string in json.loads(value))
-    if value.endswith("]") and _is_json(value):
-        problems.append(Problem(f"the JSON list {short(value)} holds more than strings", text.span(0, len(value))))
-    return None
-
-
-def _is_json(value: str) -> bool:
     try:
-        json.loads(value, parse_constant=_refuse, parse_int=_any_number, parse_float=_any_number)
+        found = json.loads(value, parse_constant=_refuse, parse_int=_any_number, parse_float=_any_number)
     except RecursionError:  # thousands of lists in lists: well formed as far as it was read, and no list of strings
-        return True
+        found = [None] if value.endswith("]") else None
     except ValueError:
-        return False
-    return True
+        found = None
+    if found is None:
+        return None
+    if all(isinstance(string, str) for string in found):
+        # Half of a pair of surrogates is what Go's decoder, too, takes for an unknown character.
+        return tuple(_SURROGATE.sub("\ufffd", string) for string in found)
+    problems.append(Problem(f"the JSON list {short(value)} holds more than strings", text.span(0, len(value))))
+    return None
 
 
 def _refuse(word: str) -> None:

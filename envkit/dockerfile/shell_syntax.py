@@ -34,7 +34,7 @@ _BRACE_VAR = re.compile(
 )
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _FUNCTION_NAME = re.compile(r"[^\s;&|<>()\\'\"`$=]+")
-_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*+'", re.DOTALL)
+_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _CONDITION_END = re.compile(r"\s\]\]")
 _DECLARES = frozenset({"export", "declare", "typeset", "local", "readonly"})
 

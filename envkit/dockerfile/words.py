@@ -114,8 +114,8 @@ def _word_pattern(escape: str) -> re.Pattern[str]:
     """A word of ENV, LABEL or ARG: quotes and the escape character hold blanks; an open quote holds all the rest."""
     mark = re.escape(escape)
     bare = rf"""[^{SPACES}'"{mark}]++|{mark}.|({mark})\Z"""
-    quoted = rf"""'[^']*+(?:'|\Z)|"(?:[^"{mark}]++|{mark}.)*+(?:"|({mark})?\Z)"""
-    return re.compile(f"(?:{bare}|{quoted})++", re.DOTALL)
+    quoted = rf"""'[^']*+(?:'|\Z)|"(?:[^"{mark}]++|{mark}.)*(?:"|({mark})?\Z)"""
+    return re.compile(f"(?:{bare}|{quoted})+", re.DOTALL)
 
 
 def _quoted_words(value: str, escape: str) -> list[tuple[int, int]]:
