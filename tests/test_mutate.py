@@ -87,6 +87,7 @@ def run(toy: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow  # starts a Python for each mutant
 def test_what_no_test_notices_survives_and_the_rest_is_killed(toy: Path) -> None:
     with run(toy, "--seed", "1", "--count", "50") as process:
         said = process.communicate()[0]
@@ -118,6 +119,7 @@ def test_a_stop_takes_the_copies_away(toy: Path) -> None:
     assert not list((toy.parent / "copies").iterdir())
 
 
+@pytest.mark.slow  # draws from all of envkit
 def test_the_same_seed_draws_the_same_mutants_from_every_room(mutate: ModuleType) -> None:
     drawn = mutate.draw(ROOT, "envkit", 5, 60)
     assert drawn == mutate.draw(ROOT, "envkit", 5, 60)
@@ -129,6 +131,7 @@ def test_the_same_seed_draws_the_same_mutants_from_every_room(mutate: ModuleType
     assert len({mutant.kind for mutant in drawn}) == 9
 
 
+@pytest.mark.slow  # parses all of envkit
 def test_each_change_leaves_python_and_changes_it(mutate: ModuleType) -> None:
     dice = random.Random(1)
     for path in dice.sample(sorted((ROOT / "envkit").rglob("*.py")), 12):

@@ -114,6 +114,17 @@ def test_every_kind_has_a_reader() -> None:
 # ---------------------------------------------------------------- folders
 
 
+def test_what_cannot_be_read_is_named_and_no_pass(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "Dockerfile")
+    (tmp_path / "requirements.txt").symlink_to("gone.txt")
+    (tmp_path / "pod.yaml").symlink_to("gone.yaml")
+    (tmp_path / "envkit.toml").mkdir()
+    lay(tmp_path, "a.Dockerfile")
+    assert names(tmp_path) == ["Dockerfile", "a.Dockerfile", "requirements.txt"]
+    judged = check(gather([str(tmp_path)], Settings()), CheckOptions(), Settings())
+    assert [one.unreadable for one in judged] == ["it is a pipe, not a plain file", "", "it leads nowhere"]
+
+
 def test_a_folder_is_walked_without_what_tools_made(tmp_path: Path) -> None:
     lay(tmp_path, "Dockerfile", "docker/Dockerfile.gpu", "build/Dockerfile", "README.md")
     lay(tmp_path, "node_modules/x/Dockerfile", "myenv/lib/Dockerfile", "a/site-packages/Dockerfile")
@@ -178,7 +189,7 @@ def test_links_to_folders_and_loops_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "Dockerfile").symlink_to("Dockerfile")
     (tmp_path / "Dockerfile.dir").mkdir()
-    assert names(tmp_path) == ["a/Dockerfile"]
+    assert names(tmp_path) == ["Dockerfile", "a/Dockerfile"], "the loop is named as what cannot be read"
 
 
 def test_gather_takes_files_folders_and_stdin_once_each(tmp_path: Path) -> None:

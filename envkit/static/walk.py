@@ -34,7 +34,9 @@ def below(folder: Path) -> Iterator[tuple[Path, str]]:
     for name in sorted(set(names)):
         kind = by_name(name.rsplit("/", 1)[-1])
         path = folder / name
-        if kind and path.is_file():
+        # A pipe, a device or a link to nowhere is named as what cannot be read; most YAML is none of ours.
+        odd = kind != "yaml" and os.path.lexists(path) and not path.is_dir()
+        if kind and (odd or path.is_file()):
             inside = os.path.commonpath((top, os.path.realpath(path))) == top
             if inside or kind != "yaml":  # most YAML is none of ours, which only its text would show
                 yield path, kind if inside else OUTSIDE

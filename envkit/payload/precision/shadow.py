@@ -157,7 +157,7 @@ def writes(func: Any) -> Writes:
 def bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of a call by their names, defaults included."""
     named = {each.name: each.default_value for each in func._schema.arguments if each.has_default_value()}
-    named.update(zip((each.name for each in func._schema.arguments), args))  # noqa: B905
+    named.update(zip((each.name for each in func._schema.arguments), args))  # noqa: B905 - Python 3.8 has no strict
     named.update(kwargs)
     return named
 
@@ -271,7 +271,7 @@ def pairs(low: Any, wide: Any) -> list[tuple[Any, Any]]:
         fits = isinstance(wide, torch.Tensor) and wide.shape == low.shape
         return [(low, wide)] if fits and followed(low) else []
     if isinstance(low, (tuple, list)) and isinstance(wide, (tuple, list)):
-        return [each for one, other in zip(low, wide) for each in pairs(one, other)]  # noqa: B905
+        return [each for one, other in zip(low, wide) for each in pairs(one, other)]  # noqa: B905 - Python 3.8 has no strict
     return []
 
 

@@ -209,7 +209,8 @@ def _results(made: FactoryResult, step: Step, outputs: Any, total: Any) -> list[
 def noisy(first: Step, second: Step) -> list[dict[str, Any]]:
     """The operations that gave another result from the same input, in the order in which they ran first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for (name, site, took, gave), (again, _, took_again, gave_again) in zip(first.sums, second.sums):  # noqa: B905
+    runs = zip(first.sums, second.sums)  # noqa: B905 - Python 3.8 has no strict
+    for (name, site, took, gave), (again, _, took_again, gave_again) in runs:
         if name != again:
             break  # the two steps went different ways
         if took == took_again and gave != gave_again and len(found) < _NOISY:
