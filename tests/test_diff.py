@@ -344,6 +344,7 @@ def test_on_another_machine_the_code_is_that_of_its_wheel() -> None:
     assert any(text.startswith("gains sm_110 (Jetson") for text in texts(changes))
     ada = next(text for text in texts(changes, Weight.NOTABLE) if text.startswith("sm_89 (L4, L40, L40S, "))
     assert ada.endswith(" more) runs machine code of sm_86 -> sm_80")
+    assert ada[ada.index("(") : ada.index(" and ")].count(", ") == 3, "four products are named, the others counted"
 
 
 def image(name: str) -> Image:

@@ -82,6 +82,7 @@ WORDS = [
     ]),
     ("nothing follows exit", "a; exit 0; b", ["a", "exit 0"]),
     ("case decided", "case $(uname -m) in x86_64|amd64) a;; *) b;; esac", ["uname -m", "a"]),
+    ("case patterns in parentheses", "case x in (x|y) a;; (z) b;; esac; case x in (z) b;; (x) c;; esac", ["a", "c"]),
     ("case undecided", "case $X in x*) V=1;; y) V=1;; *) exit 1;; esac; a $V", ["? exit 1", "a 1"]),
     ("case falls through", "case a in a) b;& c) d;; e) f;; esac", ["? b", "? d", "? f"]),
     ("for", "for x in a 'b c'; do p $x; done", ["p a", "p b c"]),

@@ -219,6 +219,12 @@ def test_a_host_named_like_something_else_is_judged_as_before(name: str) -> None
     assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
 
 
+def test_a_host_name_that_is_a_common_word_is_hidden_where_it_occurs() -> None:
+    said = {"value": ["mounted memory:/export"], "via": "", "missing": ""}
+    assert "memory" in json.dumps(anonymize.machine({"name": "other-host", "mounts": said}))
+    assert "memory" not in json.dumps(anonymize.machine({"name": "memory", "mounts": said}))
+
+
 def test_a_short_host_name_is_no_longer_told_either() -> None:
     made = anonymize.machine({"name": "vm", "names": {"value": {"hostname": "vm"}, "via": "", "missing": ""}})
     assert "vm" not in json.dumps(made)
