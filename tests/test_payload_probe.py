@@ -29,7 +29,7 @@ from envkit.errors import Undecided
 from envkit.image.probe import OURS, read
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Reason
-from envkit.payload.probe import inner, libs, maps, origin, outer, present, report, wheels
+from envkit.payload.probe import content, inner, libs, maps, origin, outer, present, report, wheels
 from envkit.payload.probe.ask import ask, ask_all
 from envkit.runner.pack import pack
 from envkit.subjects import Image, codec
@@ -241,7 +241,7 @@ def test_a_file_of_two_wheels_names_both_and_the_one_it_is_of(tmp_path: Path) ->
     library = "nvidia/nccl/lib/libnccl.so.2"
     new = record(tmp_path, "nvidia-nccl-cu13", "2.30.7", {library: b"new!", "nvidia/__init__.py": b""})
     old = record(tmp_path, "nvidia-nccl-cu12", "2.20.5", {library: b"old.", "nvidia/__init__.py": b""})
-    (found,) = wheels.overwritten([new, old])
+    (found,) = content.compared([new, old]).differing
     assert found == {
         "path": str(tmp_path / library),
         "owners": ["nvidia-nccl-cu13==2.30.7", "nvidia-nccl-cu12==2.20.5"],
@@ -254,7 +254,7 @@ def test_a_file_of_two_wheels_names_both_and_the_one_it_is_of(tmp_path: Path) ->
 def test_a_distribution_of_the_cuda_stack_without_a_record_is_told(tmp_path: Path) -> None:
     bare = wheels.Dist("torch", "2.6.0", str(tmp_path / "torch-2.6.0.dist-info"))
     other = wheels.Dist("numpy", "2.0", str(tmp_path / "numpy-2.0.dist-info"))
-    (found,) = wheels.overwritten([bare, other])
+    (found,) = content.compared([bare, other]).differing
     assert found == {"path": str(tmp_path), "owners": ["torch==2.6.0"], "found": NO_RECORD}
 
 
@@ -268,7 +268,7 @@ def test_size_is_compared_of_all_files_and_the_hash_of_what_is_newer_than_its_re
     }
     torch = record(tmp_path, "torch", "2.6.0", {**files, "torch/lib/libgone.so": b"ee"})
     other = record(tmp_path, "numpy", "2.0", {"numpy/n.so": b"xx"})
-    assert wheels.overwritten([torch, other]) == []
+    assert content.compared([torch, other]).differing == []
     (tmp_path / "torch/a.py").write_bytes(b"longer")
     for file in ("torch/lib/libsettled.so", "torch/lib/libchanged.so", "numpy/n.so"):
         (tmp_path / file).write_bytes(b"??")
@@ -277,10 +277,11 @@ def test_size_is_compared_of_all_files_and_the_hash_of_what_is_newer_than_its_re
         os.utime(tmp_path / file, (later, later))
     (tmp_path / "torch/gone.h").unlink()
     (tmp_path / "torch/lib/libgone.so").unlink()
-    found = {Path(str(one["path"])).name: one["found"] for one in wheels.overwritten([torch, other])}
+    found = {Path(str(one["path"])).name: one["found"] for one in content.compared([torch, other]).differing}
     assert found == {
         "a.py": "6 bytes, none of their sizes",
         "libchanged.so": "none of their hashes",
+        "libsettled.so": "none of their hashes",
         "libgone.so": "the file is missing",
     }
 
@@ -777,7 +778,8 @@ def document() -> dict[str, Any]:
     """A document as the payload prints it, from a recorded image."""
     plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
     unseen = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # when it was recorded
-    image = {"process": unseen, **{key: value for key, value in plain.items() if key not in OURS}}
+    later = ("process", "content", "debian", "modules", "search", "closed", "preloads")
+    image = {**dict.fromkeys(later, unseen), **{key: value for key, value in plain.items() if key not in OURS}}
     return {
         "schema": "envkit.payload/1",
         "kind": "probe",

@@ -20,6 +20,7 @@ from envkit.facts.rows import CudaErrorRow as CudaErrorRow
 from envkit.facts.rows import CudaOldRow as CudaOldRow
 from envkit.facts.rows import CudaRow as CudaRow
 from envkit.facts.rows import CudnnRow as CudnnRow
+from envkit.facts.rows import DependencyRow as DependencyRow
 from envkit.facts.rows import DriverRow as DriverRow
 from envkit.facts.rows import GoodRow as GoodRow
 from envkit.facts.rows import GpuPackageRow as GpuPackageRow
@@ -167,6 +168,7 @@ class Facts:
     # Published vulnerabilities of the NVIDIA Container Toolkit, by CVE
     toolkit_faults = _table(ToolkitFaultRow, "toolkit_fault")
     variants = _table(VariantRow, "variant")  # Distributions that share an import package, by its name
+    dependencies = _table(DependencyRow, "dependency")  # What torch cannot do without a distribution that it requires
     known_bad = _table(KnownBadRow, "known_bad")  # Combinations that version order alone would let pass, by id
     cuda_errors = _table(CudaErrorRow, "cuda_error")  # The driver's and the runtime's error codes, lowest first
     xids = _table(XidRow, "xid")  # The driver's error codes in the kernel log, lowest first

@@ -295,6 +295,14 @@ class VariantRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class DependencyRow(Sourced):
+    """A distribution that torch requires, and what does not work at all without it."""
+
+    package: str
+    needed_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class KnownBadRow(Sourced):
     """One combination that version order alone would let pass.
 

@@ -6,7 +6,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
-from envkit.subjects.image import CudnnSet, ExpectedContents, Extension, Overwritten, Requirement, Variable, Wheel
+from envkit.subjects.image import (
+    ClosedFile,
+    CudnnSet,
+    ExpectedContents,
+    Extension,
+    NeededModule,
+    Overwritten,
+    Preload,
+    Requirement,
+    Search,
+    Variable,
+    Wheel,
+)
 from envkit.versions import Sm
 
 NO_TORCH = "there is no torch here"
@@ -215,6 +227,10 @@ class Audit:
     secrets: Observed[tuple[Secret, ...]] = field(default_factory=Observed)
     writable: Observed[tuple[Writable, ...]] = field(default_factory=Observed)
     unread: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    modules: Observed[tuple[NeededModule, ...]] = field(default_factory=Observed.unsupported)
+    search: Observed[Search] = field(default_factory=Observed.unsupported)
+    closed: Observed[tuple[ClosedFile, ...]] = field(default_factory=Observed.unsupported)
+    preloads: Observed[tuple[Preload, ...]] = field(default_factory=Observed.unsupported)
     gpus_given: tuple[Sm, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
     engine: str = ""

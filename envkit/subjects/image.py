@@ -106,6 +106,122 @@ class Overwritten:
     found: str
 
 
+class ShadowedBy(StrEnum):
+    """What a folder of the search path is to Python."""
+
+    SCRIPT = "script folder"
+    PYTHONPATH = "PYTHONPATH"
+    USER_SITE = "user site"
+    STDLIB = "standard library"
+    SITE = "site"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """How much of the CUDA stack was compared by content: ``read`` shared libraries of ``read_bytes`` bytes.
+
+    ``left`` are those that were compared by size and time alone, of wheels and of Debian packages; ``left_bytes`` are
+    the bytes of the wheels' among them.
+    """
+
+    read: int
+    read_bytes: int
+    left: tuple[str, ...]
+    left_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DebianFile:
+    """A library of ``package`` that is not the one which the package brought."""
+
+    path: str
+    package: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A module that an import finds at ``path`` and that hides another one of its name, further on the search path.
+
+    ``by`` and ``hidden_by`` say what the folder of each is to Python.  The versions are those of the distributions
+    beside them, empty where there is none.  ``imported`` says that torch's files import it whatever happens.
+    """
+
+    module: str
+    path: str
+    by: ShadowedBy
+    hidden: str
+    hidden_by: ShadowedBy
+    version: str = ""
+    hidden_version: str = ""
+    imported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeededModule:
+    """Where the module of a distribution lies that torch requires, or that one of these does; "" where it is gone."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DanglingLink:
+    """A link on PATH by the name of a Python that leads to ``target``, where nothing is."""
+
+    path: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartFile:
+    """A file that Python runs before its program; ``owner`` is the package that brought it, empty if none did."""
+
+    path: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What this Python finds when it imports something.
+
+    ``python`` is the interpreter, ``dangling`` the links that PATH names before it, ``started`` are sitecustomize,
+    usercustomize and the .pth files with code.
+    """
+
+    python: str
+    shadows: tuple[Shadow, ...] = ()
+    dangling: tuple[DanglingLink, ...] = ()
+    started: tuple[StartFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFile:
+    """A file that the image's user may not read, or a folder that it may not enter; ``mode`` is octal ("0600")."""
+
+    path: str
+    mode: str
+    uid: int
+    gid: int
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """One entry of LD_PRELOAD or of /etc/ld.so.preload, as ``by`` says.
+
+    ``found`` is the file of that name, empty where there is none; ``machine`` that of its ELF header, empty for no ELF
+    file.  ``loaded`` is what the examined process got for it, empty where ld.so ignored it; in an audit it is what
+    ld.so would take.  ``family`` is that of a library of CUDA.
+    """
+
+    name: str
+    by: str
+    loaded: str
+    found: str
+    machine: str
+    family: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """One environment variable that steers the dynamic linker, CUDA, NCCL or a framework; no other is recorded.
@@ -362,6 +478,8 @@ class Image:
     name each), known outside the image; empty where it got none.  ``frameworks_asked`` are the packages whose
     import the user wants proven (TORCH and other distributions), NO_FRAMEWORK alone where the image is declared to
     hold none; empty where nobody said, which means TORCH.  ``engine`` is the engine that ran it, empty without.
+    ``content`` and the fields up to ``preloads`` are "unsupported" in documents of versions that did not look at that:
+    ``modules`` is where the modules lie that torch requires, ``closed`` what the user of the process may not read.
     ``start`` is how a container of it starts its job, "unsupported" where it was examined past that, or has none;
     ``process`` is the process that was examined.
     """
@@ -380,6 +498,12 @@ class Image:
     wheels: Observed[tuple[Wheel, ...]] = field(default_factory=Observed)
     requires: Observed[tuple[Requirement, ...]] = field(default_factory=Observed)
     overwritten: Observed[tuple[Overwritten, ...]] = field(default_factory=Observed)
+    content: Observed[Content] = field(default_factory=Observed.unsupported)
+    debian: Observed[tuple[DebianFile, ...]] = field(default_factory=Observed.unsupported)
+    modules: Observed[tuple[NeededModule, ...]] = field(default_factory=Observed.unsupported)
+    search: Observed[Search] = field(default_factory=Observed.unsupported)
+    closed: Observed[tuple[ClosedFile, ...]] = field(default_factory=Observed.unsupported)
+    preloads: Observed[tuple[Preload, ...]] = field(default_factory=Observed.unsupported)
     promise: Observed[ExpectedContents] = field(default_factory=Observed)
     devices: Observed[tuple[Sm, ...]] = field(default_factory=Observed)
     variables: Observed[tuple[Variable, ...]] = field(default_factory=Observed)

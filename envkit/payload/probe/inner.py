@@ -15,16 +15,17 @@ from envkit.payload.probe.report import LATE, Pipe, lost, observed
 WITH_TORCH = ("torch_import", "torch", "late", "libraries", "bindings")
 WITHOUT_TORCH = (
     "python", "platform", "libc", "wheels", "requires", "unmapped", "devices", "variables", "driver",
-    "cudnn", "overwritten", "toolkits", "compiler", "assemblers", "extensions",
+    "cudnn", "overwritten", "content", "modules", "search", "closed", "debian", "preloads",
+    "toolkits", "compiler", "assemblers", "extensions",
 )  # fmt: skip
 FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks", "process")
 
 
-def _report_static(pipe: Pipe) -> None:
+def _report_static(pipe: Pipe, folder: str | None) -> None:
     """Every field that needs no torch.  This runs beside the import of torch, so that its time costs none."""
     import platform
 
-    from envkit.payload.probe import driver, environ, extensions, present, toolchain, wheels
+    from envkit.payload.probe import driver, environ, extensions, identity, present, toolchain, wheels
 
     seen = driver.DriverProbe()  # children, that work meanwhile
     pipe.field("variables", observed(environ.variables(os.environ), "os.environ"))
@@ -53,11 +54,7 @@ def _report_static(pipe: Pipe) -> None:
         pipe.field("extensions", observed(extensions.extensions(dists), "RECORD, ELF headers"))
     except ValueError as error:
         pipe.field("extensions", lost(f"reading the extensions' device code: {error}"))
-    pipe.doing("comparing files with RECORD")
-    try:
-        pipe.field("overwritten", observed(wheels.overwritten(dists), wheels.COMPARED))
-    except OSError as error:
-        pipe.field("overwritten", lost(f"comparing files with RECORD: {error}"))
+    identity.report(pipe, dists, folder)
     # last, for a driver that hangs is waited for as long as its budget is
     pipe.doing("asking the driver for its devices")
     devices, driver_seen = seen.collect(lambda path: wheels.owner_of(path, owned, {})[0])
@@ -123,7 +120,7 @@ def main(argv: list[str]) -> NoReturn:
     """
     pipe, words = Pipe(int(argv[0])), argv[1:]
     if "--static" in words:
-        _report_static(pipe)
+        _report_static(pipe, words[words.index("--folder") + 1] if "--folder" in words else None)
     elif "--framework" in words:
         from envkit.payload.probe import frameworks
 

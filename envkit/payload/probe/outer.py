@@ -91,7 +91,7 @@ def observe(only_static: bool, late_s: float = _LATE_S, folder: Sequence[str] = 
     """
     late, parallel = _LateLoads(), ParallelChildren()
     torch = None if only_static else parallel.start(Child([*folder], late_s))
-    static = parallel.start(Child(["--static"], late_s))
+    static = parallel.start(Child(["--static", *folder], late_s))
     imports: frameworks.Imports | None = None
     try:
         while parallel.running:

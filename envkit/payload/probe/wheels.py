@@ -1,4 +1,4 @@
-"""The installed distributions, who owns which file, and which files are not what their wheel brought."""
+"""The installed distributions, what they ask for, and who owns which file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from envkit.payload import cudnn, elf
 from envkit.payload.probe import libs, origin
 
-NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
-COMPARED = "RECORD: sizes, and sha256 of what two wheels list or what is newer than its RECORD"
 _SYSTEM = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib")
-_CHUNK = 1 << 20
-_THREADS = 4  # hashlib releases the GIL; a CUDA stack of 3 GB takes 5 s in one thread
+_CHUNK = 1 << 18  # fits the processor's cache
 _HEAD = 1 << 12  # Name and Version stand in METADATA's first lines, before the description
-# An installer writes RECORD last.  A file that is newer by more than a file system's coarsest clock was written later.
-_SLACK_NS = 2_000_000_000
 
 
 class Entry(NamedTuple):
@@ -102,17 +97,60 @@ def distributions(directories: Iterable[str] | None = None) -> list[Dist]:
 
 # torch, what it names with extras, and what is built for one torch and says so by a pin
 _ASKED = ("torch", "cuda-toolkit", "torchvision", "torchaudio", "xformers", "vllm", "flash-attn", "deepspeed")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def needed(dists: list[Dist]) -> frozenset[str]:
+    """The distributions that torch's Requires-Dist names without an extra, and those that these name, and so on.
+
+    Markers are not evaluated, and NVIDIA's wheels, which require only one another, are left out.
+    """
+    found: set[str] = set()
+    waiting = ["torch"]
+    by_name = {dist.name: dist for dist in dists}
+    while waiting:
+        dist = by_name.get(waiting.pop())
+        for text in dist.requires if dist is not None else ():
+            match = None if re.search(r";.*\bextra\b", text) else _NAME.match(text)
+            name = normalise(match.group()) if match else ""
+            if name and not name.startswith(("nvidia-", "cuda-")) and name not in found:
+                found.add(name)
+                waiting.append(name)
+    return frozenset(found)
 
 
 def requirements(dists: list[Dist]) -> list[dict[str, str]]:
-    """The Requires-Dist lines of torch and of the distributions that are built for one torch."""
+    """The Requires-Dist lines of torch, of what it needs, and of the distributions that are built for one torch."""
+    closure = {*_ASKED[:2], *needed(dists)}
     return [
         {"of": dist.name, "of_version": dist.version, "text": text}
         for dist in dists
-        if dist.name in _ASKED
+        if dist.name in _ASKED or dist.name in closure
         for text in dist.requires
-        if dist.name in _ASKED[:2] or text.lower().startswith("torch")
+        if (dist.name in closure and ("extra" not in text or dist.name in _ASKED[:2]))
+        or text.lower().startswith("torch")
     ]
+
+
+def first_modules(dists: list[Dist], names: Iterable[str], find: Callable[[str], str]) -> list[dict[str, str]]:
+    """Where the module of each distribution of ``names`` lies, "" where it is gone.
+
+    Of one that is not installed, or that lists no files, ``find`` looks for a module of its name.
+    """
+    by_name = {dist.name: dist for dist in dists}
+    found: list[dict[str, str]] = []
+    for name in sorted(names):
+        dist = by_name.get(name)
+        listed = dist.record.splitlines() if dist is not None else []
+        own = [line.partition(",")[0] for line in listed if ".py" in line or ".so" in line]
+        own = [one for one in own if one.count("/") < 2 and (one.endswith("/__init__.py") or "/" not in one)]
+        if own and dist is not None:
+            there = (os.path.join(dist.base, one) for one in own)
+            path = next((one for one in there if os.path.lexists(one)), "")
+        else:
+            path = find(name.replace("-", "_")) or (dist.base if dist is not None else "")
+        found.append({"name": name, "path": path})
+    return found
 
 
 def is_cuda(name: str) -> bool:
@@ -191,13 +229,20 @@ def cudnn_sets(owned: dict[str, list[Entry]]) -> list[dict[str, object]]:
     return told
 
 
+def read_by(path: str, total: Any) -> Any:
+    """``total``, a hash of hashlib's, after it took the whole file; raises OSError if that cannot be read."""
+    chunk = memoryview(bytearray(_CHUNK))
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            size = file.readinto(chunk)
+            if not size:
+                return total
+            total.update(chunk[:size])
+
+
 def digest(path: str) -> str:
     """The sha256 of a file as RECORD spells it."""
-    total = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(partial(file.read, _CHUNK), b""):
-            total.update(chunk)
-    return base64.urlsafe_b64encode(total.digest()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(read_by(path, hashlib.sha256()).digest()).rstrip(b"=").decode()
 
 
 def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) -> tuple[str, str]:
@@ -214,71 +259,3 @@ def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) ->
                 known[path] = ""
         listed = [entry for entry in listed if entry.sha256 == known[path]]
     return (listed[0].owner, listed[0].version) if listed else ("", "")
-
-
-def _hashes(paths: Iterable[str]) -> dict[str, str]:
-    wanted = {path: os.path.realpath(path) for path in paths}
-    if not wanted:
-        return {}
-    from concurrent.futures import ThreadPoolExecutor  # a healthy environment has no suspect and need not import it
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        waiting = {real: pool.submit(digest, real) for real in set(wanted.values())}
-    return {path: waiting[real].result() for path, real in wanted.items()}
-
-
-def overwritten(dists: list[Dist]) -> list[dict[str, object]]:
-    """The files of the CUDA stack that are not what each owner's RECORD says.
-
-    Every listed file is compared by size; the hash is read of suspects: what two distributions list with different
-    hashes, and what was modified after its RECORD was written.  Shared libraries that are gone count; other missing
-    files do not, because images are slimmed by removing headers and tests.  A distribution whose RECORD lists no file
-    with a hash is told as such.  Raises OSError if a file cannot be read.
-    """
-    listed: dict[str, list[Entry]] = {}
-    written: dict[str, int] = {}
-    found: list[dict[str, object]] = []
-    for dist in dists:
-        if not is_cuda(dist.name):
-            continue
-        lines = entries(dist, bool)
-        if not lines:
-            found.append({"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD})
-            continue
-        recorded = os.stat(os.path.join(dist.info, "RECORD")).st_mtime_ns
-        for entry in lines:
-            listed.setdefault(entry.path, []).append(entry)
-            written[entry.path] = min(recorded, written.get(entry.path, recorded))
-    sizes: dict[str, int] = {}
-    suspects: list[str] = []
-    for path, who in listed.items():
-        try:
-            status = os.stat(path)
-        except OSError:
-            if ".so" in os.path.basename(path):
-                sizes[path] = -1
-            continue
-        sizes[path] = status.st_size
-        if status.st_mtime_ns > written[path] + _SLACK_NS or len({entry.sha256 for entry in who}) > 1:
-            suspects.append(path)
-    known = _hashes(suspects)
-    for path, size in sorted(sizes.items()):
-        has = _is_of(listed[path], size, known.get(path, ""))
-        if has:
-            found.append({"path": path, "owners": [f"{e.owner}=={e.version}" for e in listed[path]], "found": has})
-    return found
-
-
-def _is_of(who: list[Entry], size: int, sha256: str) -> str:
-    """Whose the file is, in words, empty if it is what all of ``who`` list; ``size`` is -1 where it is missing."""
-    if size < 0:
-        return "the file is missing"
-    if sha256:
-        if all(entry.sha256 == sha256 for entry in who):
-            return ""
-        fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.sha256 == sha256]
-        return fitting[0] if fitting else "none of their hashes"
-    if all(entry.size in (-1, size) for entry in who):
-        return ""
-    fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.size == size]
-    return fitting[0] + " by size" if fitting else f"{size} bytes, none of their sizes"

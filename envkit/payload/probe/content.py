@@ -1,0 +1,173 @@
+"""Which files of the CUDA stack are not what their wheel brought, by size and by content.
+
+Every listed file is compared by size.  By content what two wheels list and what was modified after its RECORD was
+written, however much that is; and what was changed after it, if that is little: a time of modification can be set back,
+that of the inode cannot, but a copied environment has new inodes throughout.  Then, within a budget, every shared
+library, small ones before large ones, so that the budget serves as many as it can.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from envkit.payload.probe import wheels
+from envkit.payload.probe.wheels import Dist, Entry
+
+NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
+COMPARED = "RECORD: sizes, and sha256 as far as the budget goes"
+# Seconds.  The import of torch, beside which this runs, takes two; a library is begun only if it can be read in time.
+BUDGET_S = 1.2
+_FEW = 1 << 30  # bytes of files that were changed after their RECORD, up to which all of them are read
+_SLOWEST = 400e6  # bytes a second and thread of sha256 without instructions of its own, before any was measured
+_THREADS = 4  # hashlib releases the GIL
+# An installer writes RECORD last.  A file that is newer by more than a file system's coarsest clock was written later.
+_SLACK_NS = 2_000_000_000
+
+
+class Compared(NamedTuple):
+    """The files that differ, as fields of an Overwritten; the libraries and bytes read, and those that were not."""
+
+    differing: list[dict[str, object]]
+    read: int
+    read_bytes: int
+    left: list[str]
+    left_bytes: int
+
+
+class _Listed:
+    """What the RECORDs say of the files of the CUDA stack, and the status of each, None for what is not there."""
+
+    def __init__(self, dists: Iterable[Dist]) -> None:
+        self.by_path: dict[str, list[Entry]] = {}
+        self.bare: list[Dist] = []
+        self.written: dict[str, os.stat_result] = {}
+        self.status: dict[str, os.stat_result | None] = {}
+        for dist in dists:
+            if not wheels.is_cuda(dist.name):
+                continue
+            lines = wheels.entries(dist, bool)
+            if not lines:
+                self.bare.append(dist)
+                continue
+            recorded = os.stat(os.path.join(dist.info, "RECORD"))
+            for entry in lines:
+                self.by_path.setdefault(entry.path, []).append(entry)
+                known = self.written.setdefault(entry.path, recorded)
+                if recorded.st_mtime_ns < known.st_mtime_ns:
+                    self.written[entry.path] = recorded
+        for path in self.by_path:
+            try:
+                self.status[path] = os.stat(path)
+            except PermissionError:  # which another field tells
+                continue
+            except OSError:
+                self.status[path] = None
+
+    def suspects(self) -> list[str]:
+        """What is compared by content whatever it takes."""
+        found: list[str] = []
+        changed: list[str] = []
+        for path, status in self.status.items():
+            if status is None:
+                continue
+            recorded = self.written[path]
+            if status.st_mtime_ns > recorded.st_mtime_ns + _SLACK_NS or len({e.sha256 for e in self.by_path[path]}) > 1:
+                found.append(path)
+            elif status.st_ctime_ns > recorded.st_ctime_ns + _SLACK_NS:
+                changed.append(path)
+        few = sum(self.size(path) for path in changed) <= _FEW
+        return found + changed if few else found
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, -1 for one that is not there."""
+        status = self.status[path]
+        return -1 if status is None else status.st_size
+
+    def libraries(self) -> list[str]:
+        """The shared libraries that are there, small ones first; before them those that were changed last."""
+
+        def order(path: str) -> tuple[bool, int]:
+            status = self.status[path]
+            return status is None or status.st_ctime_ns <= self.written[path].st_ctime_ns, self.size(path)
+
+        return sorted((path for path in self.status if is_library(path) and self.size(path) >= 0), key=order)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is a shared library by its name."""
+    return ".so" in os.path.basename(path)
+
+
+def _threads() -> int:
+    """One processor is the import's."""
+    return max(1, min(_THREADS, len(os.sched_getaffinity(0)) - 1))
+
+
+def _hashes(paths: list[tuple[str, int]], budget_s: float) -> dict[str, str]:
+    """The sha256 of the real files behind ``paths``, of those that could be read within ``budget_s``.
+
+    A file that this user may not read is left out; another field tells of it.  Raises OSError for any other error.
+    """
+    if not paths:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor
+
+    started, spent = time.monotonic(), [0, 0.0]  # bytes, and seconds of all threads
+
+    def one(path: str, size: int) -> str:
+        begun = time.monotonic()
+        speed = spent[0] / spent[1] if spent[0] and spent[1] > 0.1 else _SLOWEST
+        if begun - started + size / speed > budget_s:
+            return ""
+        try:
+            found = wheels.digest(path)
+        except PermissionError:
+            return ""
+        spent[0] += size
+        spent[1] += time.monotonic() - begun
+        return found
+
+    real: dict[str, tuple[str, int]] = {path: (os.path.realpath(path), size) for path, size in paths}
+    with ThreadPoolExecutor(_threads()) as pool:
+        waiting = {file: pool.submit(one, *file) for file in dict.fromkeys(real.values())}
+    return {path: waiting[file].result() for path, file in real.items() if waiting[file].result()}
+
+
+def compared(dists: list[Dist], budget_s: float = BUDGET_S) -> Compared:
+    """The comparison of all files of the CUDA stack; a distribution whose RECORD lists no file with a hash is told.
+
+    Shared libraries that are gone count; other missing files do not, because images are slimmed by removing headers
+    and tests.  Raises OSError if a file cannot be read for another reason than its mode.
+    """
+    listed = _Listed(dists)
+    found: list[dict[str, object]] = [
+        {"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD} for dist in listed.bare
+    ]
+    known = _hashes([(path, listed.size(path)) for path in listed.suspects()], float("inf"))
+    libraries = listed.libraries()
+    known.update(_hashes([(path, listed.size(path)) for path in libraries if path not in known], budget_s))
+    for path in sorted(listed.status):
+        who, size = listed.by_path[path], listed.size(path)
+        has = _is_of(who, size, known.get(path, "")) if size >= 0 or is_library(path) else ""
+        if has:
+            found.append({"path": path, "owners": [f"{e.owner}=={e.version}" for e in who], "found": has})
+    read, left = ([path for path in libraries if (path in known) is was] for was in (True, False))
+    return Compared(found, len(read), sum(map(listed.size, read)), sorted(left), sum(map(listed.size, left)))
+
+
+def _is_of(who: list[Entry], size: int, sha256: str) -> str:
+    """Whose the file is, in words, empty if it is what all of ``who`` list; ``size`` is -1 where it is missing."""
+    if size < 0:
+        return "the file is missing"
+    if sha256:
+        if all(entry.sha256 == sha256 for entry in who):
+            return ""
+        fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.sha256 == sha256]
+        return fitting[0] if fitting else "none of their hashes"
+    if all(entry.size in (-1, size) for entry in who):
+        return ""
+    fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.size == size]
+    return fitting[0] + " by size" if fitting else f"{size} bytes, none of their sizes"
