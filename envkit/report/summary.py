@@ -43,6 +43,7 @@ def image(seen: Image) -> tuple[Table, ...]:
     columns = ("library", "version", "found by", "path")
     return (
         *_started(seen),
+        *_content(seen),
         Table(f"libraries as loaded in {seen.name}", columns, rows),
         Table("copies of them that are there and were not loaded", columns, idle),
     )
@@ -61,6 +62,18 @@ def _started(seen: Image) -> tuple[Table, ...]:
         before, after = (f"`{value}`" if value is not None else "not set" for value in (change.before, change.after))
         rows.append((f"{change.by} changes {change.name}", f"{before} to {after}"))
     return (Table(f"how {seen.name} starts its job", ("", ""), tuple(rows)),)
+
+
+def _content(seen: Image) -> tuple[Table, ...]:
+    """How many of torch's and CUDA's libraries were compared with what was installed by content, and which were not."""
+    content = seen.content.value
+    if content is None:
+        return ()
+    rows = [("by content", f"{content.read} libraries, {content.read_bytes / _GB:.2f} GB", "")]
+    if content.left:
+        names = ", ".join(sorted({path.rpartition("/")[2] for path in content.left}))
+        rows.append(("by size and time alone", f"{len(content.left)}, {content.left_bytes / _GB:.2f} GB", names))
+    return (Table("how the libraries were compared with what was installed", ("", "", ""), tuple(rows)),)
 
 
 # The parts of a machine by the modules of their checks: the longest beginning that fits counts.

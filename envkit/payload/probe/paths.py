@@ -82,13 +82,11 @@ def modules(folder: str, reader: Reader) -> dict[str, str]:
     return found
 
 
-def _same(one: str, other: str, reader: Reader) -> bool:
-    """Whether both are the same module: one file, equal files, or packages most of whose files have the same names.
+def _alike(one: str, other: str, reader: Reader) -> bool:
+    """Whether both are the same module: equal files, or packages most of whose files have the same names.
 
     A project's own source lies beside its script and is often installed as well.
     """
-    if reader.real(one) == reader.real(other):
-        return True
     files = one.endswith(_ENDINGS), other.endswith(_ENDINGS)
     if all(files):
         return reader.data(one) == reader.data(other)
@@ -121,9 +119,9 @@ def hidden(places: list[Place], reader: Reader) -> Iterator[dict[str, str]]:
             if other is None or other[1] == own[name]:
                 continue
             late, path = other
-            if not _counts(name, place.by, late.by, whole):
+            if not _counts(name, place.by, late.by, whole) or reader.real(own[name]) == reader.real(path):
                 continue
-            if _same(own[name], path, reader) if name != "torch" else reader.real(own[name]) == reader.real(path):
+            if name != "torch" and late.by != STDLIB and _alike(own[name], path, reader):
                 continue
             yield {
                 "module": name,
