@@ -144,9 +144,9 @@ def test_what_torch_needs_is_followed_and_its_modules_are_looked_for(tmp_path: P
     sympy = record(tmp_path, "sympy", "1.13.1", {"sympy/__init__.py": b"", "isympy.py": b""})
     Path(sympy.info, "METADATA").write_text("Name: sympy\nVersion: 1.13.1\nRequires-Dist: mpmath<1.4\n\n")
     dists.append(sympy)
-    names = wheels.needed(dists)
+    names = wheels.needed(wheels.by_name(dists))
     assert names == {"sympy", "jinja2", "mpmath"}
-    assert [row["text"] for row in wheels.requirements(dists)] == [*dists[0].requires, "mpmath<1.4"]
+    assert [row["text"] for row in wheels.requirements(dists, names)] == [*dists[0].requires, "mpmath<1.4"]
     rows = wheels.first_modules(dists, names, lambda name: "/found/jinja2" if name == "jinja2" else "")
     first = str(tmp_path / "sympy/__init__.py")
     assert rows == [

@@ -189,6 +189,41 @@ class Writable:
 
 
 @dataclass(frozen=True, slots=True)
+class CxxLibrary:
+    """One C++ runtime (libstdc++.so.6) that a search of ld.so leads to, in the order of that search.
+
+    ``newest`` is the newest version of its symbols ("GLIBCXX_3.4.30"); ``by`` as in Edge.
+    """
+
+    path: str
+    newest: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """The program that a container of the image starts, behind shells and the likes of tini.
+
+    ``words`` are ENTRYPOINT and CMD, ``name`` the word of them that names it and ``path`` where that leads, empty if
+    nowhere.  ``mode`` is octal, ``executable`` says whether the image's user may execute it; ``direct`` is False where
+    a shell only reads it.  ``program`` says that it begins as a script with an interpreter or as an ELF file;
+    ``interpreter`` is what its first line names, ``interpreter_found`` where that lies, empty if nowhere.
+    ``carriage_returns`` says that its lines end as those of Windows do.
+    """
+
+    words: tuple[str, ...]
+    name: str
+    path: str = ""
+    mode: str = ""
+    executable: bool = False
+    program: bool = False
+    interpreter: str = ""
+    interpreter_found: str = ""
+    carriage_returns: bool = False
+    direct: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """What the files of an image show; ``name`` is what the user called it, ``digest`` its content's name.
 
@@ -231,6 +266,8 @@ class Audit:
     search: Observed[Search] = field(default_factory=Observed.unsupported)
     closed: Observed[tuple[ClosedFile, ...]] = field(default_factory=Observed.unsupported)
     preloads: Observed[tuple[Preload, ...]] = field(default_factory=Observed.unsupported)
+    entrypoint: Observed[EntryPoint] = field(default_factory=Observed.unsupported)
+    cxx: Observed[tuple[CxxLibrary, ...]] = field(default_factory=Observed.unsupported)
     gpus_given: tuple[Sm, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
     engine: str = ""

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from envkit.image.audit import debian, environment, exposed, libraries
+from envkit.image.audit import access, debian, environment, exposed, libraries, search, start
 from envkit.image.audit.linker import Linker, is_file
 from envkit.image.tree import Tree
 from envkit.model import Observed, Reason
 from envkit.payload import elf, fatbin
-from envkit.payload.probe import environ
+from envkit.payload.probe import environ, wheels
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, Audit, DeviceCode, Layer, Package, Secret, TorchFiles, Writable
 from envkit.subjects.image import ExpectedContents, Requirement, Variable, Wheel
 from envkit.versions import Sm
@@ -72,9 +72,17 @@ def observe(
                 owners.setdefault(path, libraries.Owner("deb", deb.name, deb.version))
     linker = _linker(tree, machine, dists)
     audit = _bound(tree, audit, linker, pythons, dists, owners)
-    say("looking for credentials")
     owned = {path for deb in debs or () for path in deb.files}
     owned |= {entry.path for dist in dists for entry in environment.listed_by(dist)}
+    if pythons is not None:
+        say("following what an import finds")
+        audit = replace(
+            audit, search=Observed.of(search.search(tree, pythons, owned), "the folders of the search path")
+        )
+        audit = replace(audit, closed=access.closed(tree, pythons, dists))
+    audit = replace(audit, preloads=Observed.of(tuple(start.preloads(tree, machine)), "/etc/ld.so.preload, LD_PRELOAD"))
+    audit = replace(audit, entrypoint=start.entrypoint(tree))
+    say("looking for credentials")
     unread = [f"{path}: {why}" for path, why in tree.unread.items()]
     secrets = _secrets(tree, owned, unread)
     return replace(
@@ -117,7 +125,8 @@ def _names(tree: Tree, directory: str) -> list[str]:
 def _without_python(audit: Audit, why: str) -> Audit:
     """The audit with everything left open that depends on where Python imports from."""
     lost = Observed[Any].lost(why)
-    return replace(audit, python=lost, interpreter=lost, wheels=lost, requires=lost, overwritten=lost, torch=lost)
+    there = replace(audit, search=lost, modules=lost, closed=lost)
+    return replace(there, python=lost, interpreter=lost, wheels=lost, requires=lost, overwritten=lost, torch=lost)
 
 
 def _nothing_installed(audit: Audit) -> Audit:
@@ -133,11 +142,13 @@ def _installed(tree: Tree, audit: Audit, pythons: environment.Pythons, dists: li
         if pythons.version
         else Observed[str].lost(f"{pythons.found.path} does not tell its version by its name or its files")
     )
+    closure = search.needed(dists)
     asked = tuple(
         Requirement(dist.name, dist.version, line)
         for dist in dists
-        if dist.name in ("torch", "cuda-toolkit")
+        if dist.name in ("torch", "cuda-toolkit") or dist.name in closure
         for line in dist.requires
+        if wheels.asks(dist.name, line, closure)
     )
     return replace(
         audit,
@@ -145,6 +156,7 @@ def _installed(tree: Tree, audit: Audit, pythons: environment.Pythons, dists: li
         interpreter=Observed.of(pythons.found, "PATH of the image"),
         wheels=Observed.of(tuple(Wheel(dist.name, dist.version) for dist in dists), "METADATA"),
         requires=Observed.of(asked, "METADATA"),
+        modules=Observed.of(search.modules(tree, pythons, dists), "RECORD, the search path"),
         torch=_torch(tree, dists),
     )
 
@@ -206,6 +218,7 @@ def _bound(
         cudnn=Observed.of(tuple(survey.cudnn()), "their strings"),
         copies=Observed.of(tuple(survey.copies()), "file names"),
         drivers=Observed.of(tuple(survey.drivers()), "file names"),
+        cxx=Observed.of(tuple(survey.cxx()), "DT_VERDEF of libstdc++.so.6"),
     )
     why = linker.cache_error
     if not linker.whole and any(name.startswith("/lib/ld-musl-") for name in tree.entries):

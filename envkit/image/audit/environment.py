@@ -158,7 +158,7 @@ def _sites(tree: Tree, path: str, real: str) -> tuple[list[str], str, str]:
         if not version:
             version, via = _full(tree, libs, minor), real if name else libs
         if not config and variables(tree).get("PYTHONNOUSERSITE", "") == "":
-            found += _under(tree, f"{_home(tree)}/.local", minor)
+            found += _under(tree, f"{home(tree)}/.local", minor)
         if prefix == "/usr":
             found += [*_under(tree, "/usr/local", minor), f"/usr/local/lib/python{minor}/dist-packages"]
             found.append("/usr/lib/python3/dist-packages")
@@ -170,7 +170,8 @@ def _sites(tree: Tree, path: str, real: str) -> tuple[list[str], str, str]:
     return sites, version, via
 
 
-def _home(tree: Tree) -> str:
+def home(tree: Tree) -> str:
+    """HOME as a container has it: the image's variable, else that of its user by custom."""
     user = str(tree.config.get("User") or "root").partition(":")[0]
     return variables(tree).get("HOME") or ("/root" if user in ("root", "0") else f"/home/{user}")
 

@@ -17,16 +17,19 @@ _LONGEST = 1 << 20  # bytes of one file
 _CAUGHT = frozenset(("ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException", "RuntimeError"))
 
 
-def always(tree: Tree, base: str, package: str) -> frozenset[str]:
+def always(tree: Tree, base: str, package: str, others: tuple[str, ...] = ()) -> frozenset[str]:
     """The modules of ``package`` in ``base`` that ``import package`` imports, by dotted names.
 
     Under an ``if`` counts, but for type checkers and other systems; within a function, or a ``try`` whose handler goes
-    on, does not.  A name that is no module may be among them.
+    on, does not.  A name that is no module may be among them.  The modules in the folders ``others`` are followed as
+    well where there are any; then all that is imported is named.
     """
     found: set[str] = {package}
     queue = [package]
     for name in queue:
         path = f"{base}/{name.replace('.', '/')}"
+        if others and name.partition(".")[0] != package:
+            path = next((each for each in _paths(others, name) if _file(tree, each)), path)
         inside = is_file(tree, f"{path}/__init__.py")
         file = f"{path}/__init__.py" if inside else f"{path}.py"
         if len(queue) > _MOST_FILES or not is_file(tree, file):
@@ -40,10 +43,18 @@ def always(tree: Tree, base: str, package: str) -> frozenset[str]:
             parts = asked.split(".")
             for end in range(1, len(parts) + 1):
                 one = ".".join(parts[:end])
-                if parts[0] == package and one not in found:
+                if (others or parts[0] == package) and one not in found:
                     found.add(one)
                     queue.append(one)
     return frozenset(found)
+
+
+def _paths(folders: tuple[str, ...], name: str) -> Iterator[str]:
+    return (f"{each}/{name.replace('.', '/')}" for each in folders)
+
+
+def _file(tree: Tree, path: str) -> bool:
+    return is_file(tree, f"{path}/__init__.py") or is_file(tree, f"{path}.py")
 
 
 def _imports(body: list[ast.stmt], within: str) -> Iterator[str]:

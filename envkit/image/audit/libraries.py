@@ -355,6 +355,16 @@ class Survey:
             kind: audit.DriverKind = "stub" if "stubs" in parts else "compat" if compat else "driver"
             yield audit.DriverFile(path, kind, searched.get(folder, ""), owner.name)
 
+    def cxx(self) -> Iterator[audit.CxxLibrary]:
+        """The C++ runtimes that LD_LIBRARY_PATH, the cache and the default folders lead to, each file once."""
+        seen: set[str] = set()
+        for directory, by in self.linker.searched():
+            real = self.tree.real(f"{directory}/libstdc++.so.6")
+            header = self.linker.header(real) if real and self.tree.entries[real].kind == "file" else None
+            if header is not None and header.machine == self.linker.machine and real not in seen:
+                seen.add(real)
+                yield audit.CxxLibrary(real, _newest(header.defines, "GLIBCXX_"), by)
+
     def libc(self) -> tuple[str, str]:
         """The newest version of glibc's symbols that the tree's C library defines, and its path; empty if none."""
         for directory in dict.fromkeys((*self.linker.defaults(), *self.linker.conf)):

@@ -9,9 +9,8 @@ from envkit.payload.probe import closed, content, paths, preloaded, present, pro
 from envkit.payload.probe.report import Pipe, lost, observed
 
 
-def report(pipe: Pipe, dists: list[wheels.Dist], folder: str | None) -> None:
-    """Tells the fields; ``folder`` is the job's, None where it has none."""
-    names = wheels.needed(dists)
+def report(pipe: Pipe, dists: list[wheels.Dist], names: frozenset[str], folder: str | None) -> None:
+    """Tells the fields; ``names`` is what torch needs, ``folder`` the job's, None where it has none."""
     pipe.doing("looking for modules that hide others")
     pipe.field("search", observed(_search(dists, folder), "sys.path, PATH"))
     search = paths.places(folder)

@@ -36,8 +36,9 @@ def _report_static(pipe: Pipe, folder: str | None) -> None:
     pipe.doing("reading the installed distributions")
     dists = wheels.distributions()
     tools = toolchain.Tools(dists)
+    names = wheels.needed(wheels.by_name(dists))
     pipe.field("wheels", observed([{"name": d.name, "version": d.version} for d in dists], "METADATA"))
-    pipe.field("requires", observed(wheels.requirements(dists), "METADATA"))
+    pipe.field("requires", observed(wheels.requirements(dists, names), "METADATA"))
     owned = wheels.owners(dists)
     known: dict[str, str] = {}
     # For the outer process, which says of what the other one maps whose it is and that it is mapped.
@@ -54,7 +55,7 @@ def _report_static(pipe: Pipe, folder: str | None) -> None:
         pipe.field("extensions", observed(extensions.extensions(dists), "RECORD, ELF headers"))
     except ValueError as error:
         pipe.field("extensions", lost(f"reading the extensions' device code: {error}"))
-    identity.report(pipe, dists, folder)
+    identity.report(pipe, dists, names, folder)
     # last, for a driver that hangs is waited for as long as its budget is
     pipe.doing("asking the driver for its devices")
     devices, driver_seen = seen.collect(lambda path: wheels.owner_of(path, owned, {})[0])

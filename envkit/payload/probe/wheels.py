@@ -98,20 +98,20 @@ def distributions(directories: Iterable[str] | None = None) -> list[Dist]:
 # torch, what it names with extras, and what is built for one torch and says so by a pin
 _ASKED = ("torch", "cuda-toolkit", "torchvision", "torchaudio", "xformers", "vllm", "flash-attn", "deepspeed")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA = re.compile(r";.*\bextra\b")
 
 
-def needed(dists: list[Dist]) -> frozenset[str]:
+def needed(requires_of: Callable[[str], Iterable[str]]) -> frozenset[str]:
     """The distributions that torch's Requires-Dist names without an extra, and those that these name, and so on.
 
-    Markers are not evaluated, and NVIDIA's wheels, which require only one another, are left out.
+    ``requires_of`` gives the lines of a distribution, none of one that is not installed.  Markers are not evaluated,
+    and NVIDIA's wheels, which require only one another, are left out.
     """
     found: set[str] = set()
     waiting = ["torch"]
-    by_name = {dist.name: dist for dist in dists}
     while waiting:
-        dist = by_name.get(waiting.pop())
-        for text in dist.requires if dist is not None else ():
-            match = None if re.search(r";.*\bextra\b", text) else _NAME.match(text)
+        for text in requires_of(waiting.pop()):
+            match = None if _EXTRA.search(text) else _NAME.match(text)
             name = normalise(match.group()) if match else ""
             if name and not name.startswith(("nvidia-", "cuda-")) and name not in found:
                 found.add(name)
@@ -119,16 +119,27 @@ def needed(dists: list[Dist]) -> frozenset[str]:
     return frozenset(found)
 
 
-def requirements(dists: list[Dist]) -> list[dict[str, str]]:
+def asks(dist: str, text: str, closure: frozenset[str]) -> bool:
+    """Whether a Requires-Dist line of a distribution is told: torch's, of what it needs, or one that asks for torch."""
+    if dist in _ASKED[:2] or (dist in closure and not _EXTRA.search(text)):
+        return True
+    return dist in _ASKED and text.lower().startswith("torch")
+
+
+def by_name(dists: list[Dist]) -> Callable[[str], tuple[str, ...]]:
+    """A function from a distribution's name to its Requires-Dist lines."""
+    known = {dist.name: dist for dist in dists}
+    return lambda name: known[name].requires if name in known else ()
+
+
+def requirements(dists: list[Dist], closure: frozenset[str]) -> list[dict[str, str]]:
     """The Requires-Dist lines of torch, of what it needs, and of the distributions that are built for one torch."""
-    closure = {*_ASKED[:2], *needed(dists)}
     return [
         {"of": dist.name, "of_version": dist.version, "text": text}
         for dist in dists
         if dist.name in _ASKED or dist.name in closure
         for text in dist.requires
-        if (dist.name in closure and ("extra" not in text or dist.name in _ASKED[:2]))
-        or text.lower().startswith("torch")
+        if asks(dist.name, text, closure)
     ]
 
 
