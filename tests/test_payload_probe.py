@@ -313,7 +313,7 @@ def test_distributions_are_those_that_an_import_would_find(tmp_path: Path) -> No
         ("some-thing", "1.0"),
         ("torchvision", "0.21.0"),
     ]
-    assert [one["text"] for one in wheels.requirements(found)] == ["torch==2.6.0"]
+    assert [one["text"] for one in wheels.requirements(found, frozenset())] == ["torch==2.6.0"]
     (path,) = wheels.owners(found)
     assert path.endswith("second/v/libcudart.so.12")
     (told,) = wheels.on_disk(wheels.owners(found))

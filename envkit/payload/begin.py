@@ -9,6 +9,7 @@ import sys
 
 BEGAN = "envkit payload: began"  # on stderr, which is heard while the run goes on
 OLDEST = (3, 8)  # of the Pythons that the other files are written for
+GIVEN = list(sys.path)  # the search path as a job of this Python has it, but for the first entry, which is the payload
 
 
 def libc() -> str:
@@ -29,11 +30,19 @@ def libc() -> str:
         return ""
 
 
+def standard_first() -> None:
+    """Puts the standard library before what PYTHONPATH and .pth files name: their json.py is not for the payload."""
+    folder = os.path.dirname(os.path.abspath(os.__file__))
+    standard = [one for one in sys.path[1:] if one in (folder, os.path.join(folder, "lib-dynload"))]
+    sys.path[1:] = standard + [one for one in sys.path[1:] if one not in standard]
+
+
 def begin(argv: "list[str]") -> bool:
     """Whether the payload can go on here.
 
     A run that was given a nonce is answered with one line that says which Python and which C library it met.
     """
+    standard_first()
     version = ".".join(str(part) for part in sys.version_info[:3])
     library = libc()
     fit = sys.version_info[:2] >= OLDEST and library != "musl"

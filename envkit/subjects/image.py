@@ -111,6 +111,7 @@ class ShadowedBy(StrEnum):
 
     SCRIPT = "script folder"
     PYTHONPATH = "PYTHONPATH"
+    PTH = ".pth file"  # its code put the folder before the standard library
     USER_SITE = "user site"
     STDLIB = "standard library"
     SITE = "site"

@@ -33,6 +33,7 @@ def _kind(image: Image | Audit, one: Shadow) -> str:
     return {
         ShadowedBy.SCRIPT: f"in {folder}, the job's own folder",
         ShadowedBy.PYTHONPATH: f"in {folder}, which PYTHONPATH names",
+        ShadowedBy.PTH: f"in {folder}, which a .pth file puts first",
         ShadowedBy.USER_SITE: f"in {folder}, the user's own site-packages",
     }.get(one.by, f"in {folder}")
 
@@ -172,8 +173,8 @@ def _older(version: str, wanted: Requirement) -> bool:
 
 def image_torch_dependency_missing(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
     """Every package that torch requires is there in a version that it takes, and so on for what these require."""
-    skip_if(_torch.wheel_of(image, "torch") is None, "no distribution named torch is installed")
     skip_if(image.modules.is_unsupported, _OLD)
+    skip_if(_torch.wheel_of(image, "torch") is None, "no distribution named torch is installed")
     paths = {one.name: one.path for one in image.modules.need("the modules that torch requires")}
     installed: dict[str, list[str]] = {}
     for wheel in image.wheels.need("the installed distributions"):

@@ -18,8 +18,8 @@ from envkit.payload.probe.wheels import Dist, Entry
 
 NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
 COMPARED = "RECORD: sizes, and sha256 as far as the budget goes"
-# Seconds.  The import of torch, beside which this runs, takes two; a library is begun only if it can be read in time.
-BUDGET_S = 1.2
+# Seconds of a processor.  The import of torch, beside which this runs, takes two.
+BUDGET_S = 1.0
 _FEW = 1 << 30  # bytes of files that were changed after their RECORD, up to which all of them are read
 _SLOWEST = 400e6  # bytes a second and thread of sha256 without instructions of its own, before any was measured
 _THREADS = 4  # hashlib releases the GIL
@@ -109,29 +109,31 @@ def _threads() -> int:
 def _hashes(paths: list[tuple[str, int]], budget_s: float) -> dict[str, str]:
     """The sha256 of the real files behind ``paths``, of those that could be read within ``budget_s``.
 
+    The budget is a processor's time; twice as much may pass, for a cold disk or a busy machine.
     A file that this user may not read is left out; another field tells of it.  Raises OSError for any other error.
     """
     if not paths:
         return {}
     from concurrent.futures import ThreadPoolExecutor
 
-    started, spent = time.monotonic(), [0, 0.0]  # bytes, and seconds of all threads
+    started, threads = time.monotonic(), _threads()
+    spent = [0, 0.0]  # bytes, and seconds of all threads
 
     def one(path: str, size: int) -> str:
-        begun = time.monotonic()
         speed = spent[0] / spent[1] if spent[0] and spent[1] > 0.1 else _SLOWEST
-        if begun - started + size / speed > budget_s:
+        if spent[1] + size / speed > budget_s * threads or time.monotonic() - started > 2 * budget_s:
             return ""
+        begun = time.thread_time()
         try:
-            found = wheels.digest(path)
+            found = wheels.digest(path, started + 2 * budget_s)
         except PermissionError:
             return ""
         spent[0] += size
-        spent[1] += time.monotonic() - begun
+        spent[1] += time.thread_time() - begun
         return found
 
     real: dict[str, tuple[str, int]] = {path: (os.path.realpath(path), size) for path, size in paths}
-    with ThreadPoolExecutor(_threads()) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         waiting = {file: pool.submit(one, *file) for file in dict.fromkeys(real.values())}
     return {path: waiting[file].result() for path, file in real.items() if waiting[file].result()}
 

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
+from envkit.payload import begin
 from envkit.payload.probe.report import LATE, Pipe, lost, observed
 
 # the fields that the process which imports torch reports, those of the other one, and all
@@ -63,10 +64,20 @@ def _report_static(pipe: Pipe, folder: str | None) -> None:
     pipe.field("driver", driver_seen)
 
 
-def put_first(words: list[str]) -> None:
-    """Puts the job's own folder where Python has it, first on the path, unless its options keep that away."""
-    if "--folder" in words and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        sys.path.insert(0, os.path.realpath(words[words.index("--folder") + 1] or "."))
+def as_the_job(words: list[str]) -> None:
+    """Gives this process the search path of the job, its own folder first unless Python's options keep that away.
+
+    What a file there hides and the payload has imported already is forgotten, so that the next import finds that file.
+    """
+    from envkit.payload.probe import paths
+
+    folder = words[words.index("--folder") + 1] if "--folder" in words else None
+    sys.path[1:] = [one for one in begin.GIVEN[1:] if one] or sys.path[1:]
+    hiding = {row["module"] for row in paths.shadows(folder) if row["hidden_by"] == paths.STDLIB}
+    for name in [one for one in sys.modules if one.partition(".")[0] in hiding]:
+        del sys.modules[name]
+    if folder is not None and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path.insert(0, os.path.realpath(folder or "."))
 
 
 def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
@@ -125,10 +136,10 @@ def main(argv: list[str]) -> NoReturn:
     elif "--framework" in words:
         from envkit.payload.probe import frameworks
 
-        put_first(words)
+        as_the_job(words)
         frameworks.report(pipe, words[words.index("--framework") + 1])
     else:
-        put_first(words)
+        as_the_job(words)
         left_out = words[words.index("--without") + 1] if "--without" in words else ""
         _report_torch(
             pipe, frozenset(left_out.split(",")), words[words.index("--until") + 1] if "--until" in words else ""

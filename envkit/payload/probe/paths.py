@@ -12,7 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-SCRIPT, PYTHONPATH, USER_SITE, STDLIB, SITE = "script folder", "PYTHONPATH", "user site", "standard library", "site"
+from envkit.payload import begin
+
+SCRIPT, PYTHONPATH, PTH, USER_SITE = "script folder", "PYTHONPATH", ".pth file", "user site"
+STDLIB, SITE = "standard library", "site"
 _ENDINGS = (".py", ".so", ".pyc")
 # Imported before any folder of the job's is on the path, or a part of the interpreter: nothing can hide these.
 _AT_START = {
@@ -143,7 +146,7 @@ def _counts(name: str, by: str, late: str, whole: bool) -> bool:
     if name == "torch":
         return True
     if late == STDLIB:
-        return by in (SCRIPT, PYTHONPATH) and name not in _IDLE | _AT_START
+        return by in (SCRIPT, PYTHONPATH, PTH) and name not in _IDLE | _AT_START
     if late not in (SITE, USER_SITE) or by in (SITE, STDLIB):
         return False
     if by == USER_SITE or whole:
@@ -154,7 +157,8 @@ def _counts(name: str, by: str, late: str, whole: bool) -> bool:
 def places(folder: str | None) -> list[Place]:
     """The search path of a job whose folder is ``folder``, None where it has none; without what is no folder.
 
-    The path of this process is taken for the rest: its own first entry is the payload's.
+    The rest is the path that this process began with.  What comes before the standard library and is not of PYTHONPATH
+    was put there by the code of a .pth file.
     """
     user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     given = os.environ.get("PYTHONPATH", "") if not sys.flags.ignore_environment else ""
@@ -164,11 +168,13 @@ def places(folder: str | None) -> list[Place]:
     found: list[Place] = []
     if folder is not None and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         found.append(Place(os.path.realpath(folder or "."), SCRIPT))
-    for one in sys.path[1:]:
+    later = PTH
+    for one in begin.GIVEN[1:]:
         path = os.path.abspath(one)
         if not one or not os.path.isdir(path) or any(path == place.folder for place in found):
             continue
-        by = PYTHONPATH if path in named else STDLIB if path in standard else USER_SITE if path == user else SITE
+        by = PYTHONPATH if path in named else STDLIB if path in standard else USER_SITE if path == user else later
+        later = SITE if by == STDLIB else later
         found.append(Place(path, by))
     return found
 

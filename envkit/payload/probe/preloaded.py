@@ -75,6 +75,7 @@ def changed(paths: Iterable[str], packages: str = _PACKAGES) -> tuple[list[dict[
             wanted[b"  " + os.fsencode(path[1:])] = path
             if path.startswith("/usr/lib"):
                 wanted[b"  " + os.fsencode(path[len("/usr/") :])] = path  # before the merge of /usr
+    folders = {line.rpartition(b"/")[0] + b"/lib" for line in wanted}  # few packages have a file there
     told: list[dict[str, str]] = []
     left: list[str] = []
     for one in sorted(glob.glob(f"{glob.escape(packages)}/info/*.md5sums")) if wanted else ():
@@ -83,7 +84,7 @@ def changed(paths: Iterable[str], packages: str = _PACKAGES) -> tuple[list[dict[
                 data, installed = file.read(), os.fstat(file.fileno()).st_ctime_ns
         except OSError:
             continue
-        if not any(line in data for line in wanted):
+        if not any(folder in data for folder in folders) or not any(line in data for line in wanted):
             continue
         for line in data.split(b"\n"):
             path = wanted.get(line[32:], "")

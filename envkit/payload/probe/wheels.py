@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -240,8 +241,11 @@ def cudnn_sets(owned: dict[str, list[Entry]]) -> list[dict[str, object]]:
     return told
 
 
-def read_by(path: str, total: Any) -> Any:
-    """``total``, a hash of hashlib's, after it took the whole file; raises OSError if that cannot be read."""
+def read_by(path: str, total: Any, until: float = float("inf")) -> Any:
+    """``total``, a hash of hashlib's, after it took the whole file; None where that took until ``until`` (monotonic).
+
+    Raises OSError if the file cannot be read.
+    """
     chunk = memoryview(bytearray(_CHUNK))
     with open(path, "rb", buffering=0) as file:
         while True:
@@ -249,11 +253,14 @@ def read_by(path: str, total: Any) -> Any:
             if not size:
                 return total
             total.update(chunk[:size])
+            if time.monotonic() > until:
+                return None
 
 
-def digest(path: str) -> str:
-    """The sha256 of a file as RECORD spells it."""
-    return base64.urlsafe_b64encode(read_by(path, hashlib.sha256()).digest()).rstrip(b"=").decode()
+def digest(path: str, until: float = float("inf")) -> str:
+    """The sha256 of a file as RECORD spells it, "" where reading it took until ``until``."""
+    total = read_by(path, hashlib.sha256(), until)
+    return base64.urlsafe_b64encode(total.digest()).rstrip(b"=").decode() if total is not None else ""
 
 
 def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) -> tuple[str, str]:
