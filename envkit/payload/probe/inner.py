@@ -74,6 +74,8 @@ def as_the_job(words: list[str]) -> None:
     folder = words[words.index("--folder") + 1] if "--folder" in words else None
     sys.path[1:] = [one for one in begin.GIVEN[1:] if one] or sys.path[1:]
     hiding = {row["module"] for row in paths.shadows(folder) if row["hidden_by"] == paths.STDLIB}
+    if hiding:  # what the payload imports later must not meet it
+        from envkit.payload.probe import bound, frameworks, libs, maps, torchside  # noqa: F401
     for name in [one for one in sys.modules if one.partition(".")[0] in hiding]:
         del sys.modules[name]
     if folder is not None and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
