@@ -70,6 +70,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("probe", "command"): ((IMAGE,), ("python 'train.py", "")),
     ("probe", "framework"): ((IMAGE,), ("pandas", "")),
     ("probe", "how"): (MODEL, ("nonsense",)),
+    ("probe", "abilities"): (PYTHON, ("some", "")),
     ("probe", "engine"): ((IMAGE,), ("nonsense", "")),
     ("probe", "gpus"): ((IMAGE,), ("foo", "", "9999", "0,0")),
     ("probe", "format"): ((IMAGE,), ("yaml",)),

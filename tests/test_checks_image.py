@@ -217,7 +217,7 @@ NEEDED = {
     "cudnn": {"cudnn-incomplete"},
     **{field: set() for field in ("variables", "driver", "toolkits", "compiler", "assemblers", "extensions")},
     **{field: set() for field in ("search", "modules", "closed", "preloads", "debian", "content")},  # their pages
-    **{field: set() for field in ("process", "start")},  # tests/test_start.py, and their pages
+    **{field: set() for field in ("process", "start", "abilities")},  # tests/test_start.py, and their pages
 }
 
 

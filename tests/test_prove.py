@@ -58,7 +58,11 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {"process": PROCESS, **{key: value for key, value in image.items() if key not in OURS}},
+        "image": {
+            "process": PROCESS,
+            "abilities": PROCESS,
+            **{key: value for key, value in image.items() if key not in OURS},
+        },
     }
 
 
@@ -260,7 +264,9 @@ def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
     assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
     assert str(image.torch.need("torch").version).startswith("2.6.0")
     assert image.promise.need("the promise") == runner.promise_of(LOCK, "runtime")
-    assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--announce", "--nonce"]
+    gpus = ",".join(dict.fromkeys(f"{sm.major}{sm.minor}" for sm in image.promise.need("the promise").gpus))
+    asked = ["--abilities", "quick", "--sm", gpus]
+    assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", *asked, "--announce", "--nonce"]
     assert image.gpus_given == ("all",)
     assert fake.runs[0]["gpus"] == ("all",)
     assert fake.runs[0]["timeout_s"] > 300

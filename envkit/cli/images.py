@@ -12,7 +12,15 @@ from typer import Argument, Exit, Option
 from envkit.cli import options
 from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
-from envkit.cli.options import DATA_FORMATS, FAULT_KINDS, NAME_OR_FILE, PLACEMENT_WAYS, SANITIZERS, SMOKE_LEVELS
+from envkit.cli.options import (
+    ABILITY_LEVELS,
+    DATA_FORMATS,
+    FAULT_KINDS,
+    NAME_OR_FILE,
+    PLACEMENT_WAYS,
+    SANITIZERS,
+    SMOKE_LEVELS,
+)
 from envkit.cli.verdict import Printing, finish, finish_smoke, judged_report
 from envkit.errors import UsageError
 
@@ -99,6 +107,14 @@ def probe(
     direct: Annotated[
         bool, Option("--direct", help="Run the first python3 of the image, past its entry point and command.")
     ] = False,
+    abilities: Annotated[
+        str,
+        Option(
+            "--abilities",
+            click_type=ABILITY_LEVELS,
+            help="What is tried besides: open and load, compile a kernel (quick); torch.compile, builds (full).",
+        ),
+    ] = "quick",
     engine: options.EngineName = "docker",
     gpus: options.Gpus = "auto",
     require_gpu: options.RequireGpu = False,
@@ -135,7 +151,9 @@ def probe(
         options.save_subject(save, "aoti", ran)
         made = judged_report("aoti", ran, started, summary.aoti(ran), require_gpu)
     else:
-        seen = runner.probe(place, say, static=static, frameworks=asked, command=job, direct=direct)
+        seen = runner.probe(
+            place, say, static=static, frameworks=asked, command=job, direct=direct, abilities=abilities
+        )
         options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
     finish(*made, printing)

@@ -93,6 +93,7 @@ OUTPUTS = Choice("output", ("dockerfile", "compose", "devcontainer", "apptainer"
 PARTS = Choice("part of a lock", ("os", "base"))
 SUITES = Choice("Debian suite", ("bookworm", "trixie"))
 SMOKE_LEVELS = Choice("level", ("quick", "full", "stress"))
+ABILITY_LEVELS = Choice("level", ("none", "quick", "full"))
 FLIGHT_LEVELS = Choice("level", ("passive", "probe", "quick", "full"))
 FAULT_KINDS = Choice(
     "kind of injected fault", ("all", "ulp", "one", "nan", "scale", "block", "order", "device", "fault")

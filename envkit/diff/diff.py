@@ -75,7 +75,7 @@ def _images(old: str, new: str, facts: Facts, engine: Engine, probe: bool, say: 
     if all(held):
         groups.append(compare.locks(lockfile.parse(held[0], old), lockfile.parse(held[1], new), facts))
     if probe or not all(held):
-        seen = [runner.probe(runner.InEngine(engine, name, "", ()), say) for name in (old, new)]
+        seen = [runner.probe(runner.InEngine(engine, name, "", ()), say, abilities="none") for name in (old, new)]
         groups.append(compare.images(seen[0], seen[1], facts))
     if engine.layers(old) != engine.layers(new):
         say("reading the layers that differ")

@@ -16,7 +16,8 @@ SCHEMA = "envkit.payload/1"
 _KINDS = {"probe": "probe.outer", "smoke": "smoke", "placement": "placement", "precision": "precision", "aoti": "aoti"}
 USAGE = """usage: python3 envkit.pyz probe|smoke|placement|precision|aoti [OPTIONS] [ARGS]
 
-probe            what this Python's torch maps and binds; with --static only what needs no import of torch
+probe            what this Python's torch maps and binds; with --static only what needs no import of torch,
+                 with --abilities none|quick|full also what it can do, for the GPUs of --sm 80,90
 smoke            whether its kernels compute right
 placement        where a model's tensors live, and where two devices or dtypes meet
 precision        what a narrow dtype does to one step of a model
@@ -56,9 +57,9 @@ def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _unknown(words: list[str]) -> bool:
-    """Whether ``words`` are not those of a probe: "--static", and "--folder" with a folder."""
+    """Whether ``words`` are not those of a probe: "--static", and options with a value."""
     rest = [word for word in words if word != "--static"]
-    return bool(rest) and (rest[0] != "--folder" or len(rest) != 2)
+    return len(rest) % 2 == 1 or not {*rest[::2]} <= {"--folder", "--abilities", "--sm"}
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:

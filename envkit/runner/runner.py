@@ -29,6 +29,7 @@ from envkit.image import smoke as smoke_document
 from envkit.image.audit import observe as observe_files
 from envkit.image.tree import open_tree
 from envkit.model import Observed, Reason
+from envkit.payload.abilities import FULL_S
 from envkit.payload.begin import BEGAN, OLDEST
 from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
@@ -509,16 +510,21 @@ def probe(
     frameworks: tuple[str, ...] = (),
     command: tuple[str, ...] = (),
     direct: bool = False,
+    abilities: str = "quick",
 ) -> Image:
-    """What the process in ``place`` really maps and binds; raises Undecided if it cannot be learned.
+    """What the process in ``place`` really maps, binds and can do; raises Undecided if it cannot be learned.
 
     With ``static`` nothing is imported there, and only what needs no torch is seen.  ``frameworks`` as in Image, by
     ``asked_frameworks``.  In an image the process is started as its job would be, with ``command`` in the place of CMD
     if that is given; with ``direct``, and where that start does not reach the job's Python, it is the first python3.
+    ``abilities`` is the level of what is tried: "none", "quick" or "full", which takes minutes.
     """
     promise = place.promise()
     say(f"probing {place.name}")
-    words = ["--static"] if static else []
+    words = ["--static"] if static else ["--abilities", abilities]
+    if promise.value and promise.value.gpus and not static:
+        words += ["--sm", ",".join(dict.fromkeys(f"{sm.major}{sm.minor}" for sm in promise.value.gpus))]
+    timeout_s += FULL_S if abilities == "full" else 0.0
     start: Observed[Start] = Observed.unsupported("it was examined past its own start")
     document = None
     if isinstance(place, InEngine) and place.engine.containers and not direct:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Self
 
 from envkit.model import Observed
+from envkit.subjects.abilities import Abilities
 from envkit.versions import Sm
 
 
@@ -482,7 +483,7 @@ class Image:
     ``content`` and the fields up to ``preloads`` are "unsupported" in documents of versions that did not look at that:
     ``modules`` is where the modules lie that torch requires, ``closed`` what the user of the process may not read.
     ``start`` is how a container of it starts its job, "unsupported" where it was examined past that, or has none;
-    ``process`` is the process that was examined.
+    ``process`` is the process that was examined.  ``abilities`` is what it can do, "unsupported" where nobody asked.
     """
 
     name: str
@@ -517,6 +518,7 @@ class Image:
     cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
     process: Observed[Process] = field(default_factory=Observed.unsupported)
     start: Observed[Start] = field(default_factory=Observed.unsupported)
+    abilities: Observed[Abilities] = field(default_factory=Observed.unsupported)
     gpus_given: tuple[str, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
     engine: str = ""

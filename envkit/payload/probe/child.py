@@ -33,11 +33,16 @@ class Child:
     """One observed process and what it has told so far.
 
     It has BUDGET_S in all, and ``step_s`` for each step that is announced with one of ``steps``; ``env`` is its
-    environment, None for this process's own.
+    environment, None for this process's own; ``budget_s`` in the place of BUDGET_S.
     """
 
     def __init__(
-        self, words: list[str], step_s: float, steps: tuple[str, ...] = (LATE,), env: dict[str, str] | None = None
+        self,
+        words: list[str],
+        step_s: float,
+        steps: tuple[str, ...] = (LATE,),
+        env: dict[str, str] | None = None,
+        budget_s: float = BUDGET_S,
     ) -> None:
         self.pipe, writing = os.pipe()
         self.process = subprocess.Popen(
@@ -48,8 +53,8 @@ class Child:
             env=env,
         )
         os.close(writing)
-        self._step_s, self._steps = min(BUDGET_S, step_s), steps
-        self._ends_at = self.deadline = time.monotonic() + BUDGET_S
+        self._step_s, self._steps, self._budget_s = min(budget_s, step_s), steps, budget_s
+        self._ends_at = self.deadline = time.monotonic() + budget_s
         self._data = b""
         self._ended = False
         self.found: dict[str, Any] = {}
@@ -95,7 +100,7 @@ class Child:
             self.how = how_it_died(-code if code < 0 else code << 8)
             if self.hung:
                 short = self.doing.startswith(self._steps)
-                self.how = f"did not end within {self._step_s if short else BUDGET_S:g} s"
+                self.how = f"did not end within {self._step_s if short else self._budget_s:g} s"
             self.failed = f"the observed process {self.how} while {self.doing}"
 
 

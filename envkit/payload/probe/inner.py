@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from envkit.payload import begin
 from envkit.payload.probe.report import LATE, Pipe, lost, observed
+
+if TYPE_CHECKING:
+    from envkit.payload.probe.ask import Questions
 
 # the fields that the process which imports torch reports, those of the other one, and all
 WITH_TORCH = ("torch_import", "torch", "late", "libraries", "bindings")
@@ -19,7 +22,7 @@ WITHOUT_TORCH = (
     "cudnn", "overwritten", "content", "modules", "search", "closed", "debian", "preloads",
     "toolkits", "compiler", "assemblers", "extensions",
 )  # fmt: skip
-FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks", "process")
+FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks", "process", "abilities")
 
 
 def _report_static(pipe: Pipe, folder: str | None) -> None:
@@ -82,7 +85,39 @@ def as_the_job(words: list[str]) -> None:
         sys.path.insert(0, os.path.realpath(folder or "."))
 
 
-def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
+def _capabilities(words: list[str]) -> list[int]:
+    """The GPUs behind "--sm", with commas, as NVRTC counts them."""
+    return [int(one) for one in words[words.index("--sm") + 1].split(",")] if "--sm" in words else []
+
+
+def _report_abilities(pipe: Pipe, words: list[str]) -> None:
+    """What can be done here without torch, or, with "full", what takes long and needs it."""
+    put_first(words)
+    pipe.doing("trying what can be done here")
+    if words[words.index("--abilities") + 1] == "tools":
+        from envkit.payload.abilities import tools
+
+        pipe.field("tools", observed(tools.tried(), "children"))
+        return
+    from envkit.payload.abilities import full
+    from envkit.payload.probe import torchside
+
+    ended, _ = torchside.import_torch()
+    pipe.field("full", observed(full.tried(_capabilities(words)) if ended == "done" else [], "children"))
+
+
+def _forked(words: list[str]) -> Questions | None:
+    """What can be done with the torch that this process has just imported, tried by a fork of it meanwhile."""
+    if "--abilities" not in words:
+        return None
+    from envkit.payload.abilities import in_torch
+    from envkit.payload.probe.ask import Questions
+
+    folder = words[words.index("--folder") + 1] if "--folder" in words else "."
+    return Questions(lambda: in_torch.tried(_capabilities(words), folder), in_torch.BUDGET_S)
+
+
+def _report_torch(pipe: Pipe, words: list[str], without: frozenset[str], until: str) -> None:
     """How the import of torch ends, then what it and its late loads map.
 
     Of the late loads those named in ``without`` are left out, and those from ``until`` on.  Nothing is rehearsed: the
@@ -94,6 +129,7 @@ def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
     pipe.doing("import torch")
     ended, opened = torchside.import_torch()
     pipe.field("torch_import", observed(ended, "importlib.import_module"))
+    tried = _forked(words) if ended == "done" else None
     pipe.doing("asking torch for its build")
     pipe.field("torch", _build(ended))
     from envkit.payload.probe import bound, libs
@@ -112,6 +148,10 @@ def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
     pipe.field("libraries", observed(told, "dl_iterate_phdr"))
     bindings = bound.bindings(sorted({one["name"] for one in told}))
     pipe.field("bindings", observed(bindings, "relocations, dlsym, dladdr"))
+    if tried is not None:
+        pipe.doing("trying what torch can do here")
+        rows, why = tried.answer()
+        pipe.field("in_torch", lost(why) if rows is None else observed(rows, "forks after import torch"))
 
 
 def _build(ended: str) -> dict[str, object]:
@@ -130,7 +170,8 @@ def main(argv: list[str]) -> NoReturn:
 
     ``argv`` is the number of the pipe and then "--static" for the process without torch, "--framework" and a name for
     one that imports it after torch, or "--without" and the late loads to leave out, with commas, and "--until" and the
-    one at which to stop.  "--folder" and a folder is what the job's Python has first on its path.
+    one at which to stop.  "--folder" and a folder is what the job's Python has first on its path.  "--abilities" has
+    things tried: "forked" from the process with torch, "tools" or "full" in one that does nothing else.
     """
     pipe, words = Pipe(int(argv[0])), argv[1:]
     if "--static" in words:
@@ -140,12 +181,13 @@ def main(argv: list[str]) -> NoReturn:
 
         as_the_job(words)
         frameworks.report(pipe, words[words.index("--framework") + 1])
+    elif "--abilities" in words and words[words.index("--abilities") + 1] != "forked":
+        _report_abilities(pipe, words)
     else:
         as_the_job(words)
         left_out = words[words.index("--without") + 1] if "--without" in words else ""
-        _report_torch(
-            pipe, frozenset(left_out.split(",")), words[words.index("--until") + 1] if "--until" in words else ""
-        )
+        until = words[words.index("--until") + 1] if "--until" in words else ""
+        _report_torch(pipe, words, frozenset(left_out.split(",")), until)
     pipe.send({"end": True})
     sys.stderr.flush()
     os._exit(0)  # unloading a broken CUDA stack is nobody's question and has been seen to crash

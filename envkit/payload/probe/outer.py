@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.payload.abilities import FULL_S
 from envkit.payload.probe import frameworks, inner, process
 from envkit.payload.probe.child import Child, ParallelChildren
 from envkit.payload.probe.report import LATE, lost, observed
@@ -77,28 +78,44 @@ def tell_owners(found: dict[str, Any], owned: dict[str, list[str]] | None, why: 
 def main(argv: list[str]) -> dict[str, Any]:
     """The document of a probe; with "--static" in ``argv`` torch is not imported.
 
-    "--folder" and a folder is what the job's Python has first on its path.
+    "--folder" and a folder is what the job's Python has first on its path, "--abilities" and a level what is tried,
+    "--sm" and compute capabilities the declared GPUs.
     """
     started = time.monotonic()
-    folder = argv[argv.index("--folder") :][:2] if "--folder" in argv else []
-    return {"image": observe("--static" in argv, folder=folder), "elapsed_s": round(time.monotonic() - started, 3)}
+    folder, gpus, level = (
+        argv[argv.index(word) :][:2] if word in argv else [] for word in ("--folder", "--sm", "--abilities")
+    )
+    return {
+        "image": observe("--static" in argv, folder=folder, gpus=gpus, level="".join(level[1:])),
+        "elapsed_s": round(time.monotonic() - started, 3),
+    }
 
 
-def observe(only_static: bool, late_s: float = _LATE_S, folder: Sequence[str] = ()) -> dict[str, Any]:
+def observe(
+    only_static: bool,
+    late_s: float = _LATE_S,
+    folder: Sequence[str] = (),
+    gpus: Sequence[str] = (),
+    level: str = "",
+) -> dict[str, Any]:
     """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take.
 
-    ``folder`` are the words that name the job's folder to the children that import something.
+    ``folder`` are the words that name the job's folder to the children that import something, ``gpus`` those that name
+    the declared GPUs; ``level`` is what is tried of the abilities.
     """
     late, parallel = _LateLoads(), ParallelChildren()
-    torch = None if only_static else parallel.start(Child([*folder], late_s))
+    level = "none" if only_static or not level else level
+    words = [*folder, *gpus, *(("--abilities", "forked") if level != "none" else ())]
+    torch = None if only_static else parallel.start(Child(words, late_s))
+    tools = None if level == "none" else parallel.start(Child([*folder, "--abilities", "tools"], late_s))
     static = parallel.start(Child(["--static", *folder], late_s))
     imports: frameworks.Imports | None = None
     try:
         while parallel.running:
             for child in parallel.wait():
-                words = late.again(child) if child is torch else []
-                if words:
-                    torch = parallel.start(Child([*folder, *words], late_s))
+                again = late.again(child) if child is torch else []
+                if again:
+                    torch = parallel.start(Child([*words, *again], late_s))
             if torch is None:
                 continue
             if imports is None and "wheels" in static.found:  # told long before torch is imported
@@ -110,11 +127,37 @@ def observe(only_static: bool, late_s: float = _LATE_S, folder: Sequence[str] = 
             imports.close()
     found = _together(static, torch, late.failed)
     found["frameworks"] = _frameworks(found, imports)
+    found["abilities"] = _abilities(level, found, torch, tools, (*folder, *gpus))
     try:
         found["process"] = observed(process.seen(), "/proc/self/environ, getuid, site")
     except OSError as error:
         found["process"] = lost(f"the process did not see itself: {error}")
     return found
+
+
+def _abilities(
+    level: str, found: dict[str, Any], torch: Child | None, tools: Child | None, words: Sequence[str]
+) -> dict[str, Any]:
+    """The field ``abilities``, after those processes that may run beside one another; "full" runs alone."""
+    with_torch = found.pop("in_torch", None)
+    if torch is None or tools is None:
+        return {**lost("not supported"), "via": "the run did not ask for it", "reason": "unsupported"}
+    if "tools" not in tools.found:
+        return lost(tools.failed or "it was not reported")
+    done = found["torch_import"]["value"] == "done"
+    if done and (with_torch is None or with_torch["value"] is None):
+        return lost(with_torch["missing"] if with_torch is not None else torch.failed or "it was not reported")
+    told = tools.found["tools"]["value"]
+    rows = [*told["tried"], *(with_torch["value"] if done and with_torch is not None else [])]
+    if level == "full":
+        alone = ParallelChildren()
+        child = alone.start(Child([*words, "--abilities", "full"], _LATE_S, budget_s=FULL_S))
+        while alone.running:
+            alone.wait()
+        if "full" not in child.found:
+            return lost(child.failed or "it was not reported")
+        rows += child.found["full"]["value"]
+    return observed({"level": level, "tried": rows, "caches": told["caches"]}, "children")
 
 
 def _broken(torch: Child) -> bool:
