@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import recipes_abilities
 import recipes_driver
 import recipes_libraries
 import recipes_static
@@ -10,7 +11,13 @@ from fault import Fault
 
 FAULTS: tuple[Fault, ...] = tuple(
     sorted(
-        (*recipes_libraries.FAULTS, *recipes_driver.FAULTS, *recipes_static.FAULTS, *recipes_tensors.FAULTS),
+        (
+            *recipes_libraries.FAULTS,
+            *recipes_driver.FAULTS,
+            *recipes_static.FAULTS,
+            *recipes_tensors.FAULTS,
+            *recipes_abilities.FAULTS,
+        ),
         key=lambda fault: fault.name,
     )
 )
@@ -73,6 +80,7 @@ TITLES = {
     "F06": "a custom operation that ignores the device of its tensors",
     "F07": "a job that would run on the CPU without a word",
     "F08": "ranks that see other devices than they should, or share one",
+    **recipes_abilities.TITLES,
 }
 
 # Checks of the catalogue that no recipe can make fire on a machine without a GPU; their own tests do it by hand.
@@ -136,4 +144,5 @@ CATALOGUE: dict[str, tuple[str, ...] | str] = {
     "F06": "declined: it shows only where a second GPU runs the operation, and its source is not in the image",
     "F07": ("image-runs-on-cpu", "audit-cpu-torch", "image-framework-without-gpu"),
     "F08": ("placement-ranks-share-gpu",),
+    **recipes_abilities.CATALOGUE,
 }

@@ -68,7 +68,7 @@ def _try(work: Callable[[], Any], _say: Callable[[Any], None]) -> dict[str, Any]
         detail = f"{type(error).__name__}: {error}"
         end = UNTRIED if cuda_error.code_of(error)[0] else FAILS  # CUDA itself was called, which needs a GPU
         more = lacking(detail)
-    return {"end": end, "detail": detail[:_MOST], "cpu_s": _cpu_s(), **more}
+    return {"end": end, "detail": " ".join(detail.split())[:_MOST], "cpu_s": _cpu_s(), **more}
 
 
 class Attempt:

@@ -6,6 +6,7 @@ The first three are the smoke suite's own tests, of which only whether they come
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -47,6 +48,8 @@ def _triton(folder: str, target: str) -> None:
 
 
 def _build(folder: str) -> None:
+    if importlib.util.find_spec("setuptools") is None:
+        raise Absent("torch builds its extensions with setuptools, which is not installed")
     _test("cpp_extension", Bench("cpu", scratch=folder))
 
 

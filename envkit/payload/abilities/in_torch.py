@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from envkit.payload import elf
+from envkit.payload import cuda_error, elf
 from envkit.payload.abilities import DRIVER, Absent, Attempt, Untried, lacking, nvrtc, try_all
 from envkit.payload.probe import libs, maps, wheels
 
@@ -103,7 +103,14 @@ def _settings(variable: str, value: str) -> None:
     parser = next((getattr(core, name) for name in names if hasattr(core, name)), None)
     if parser is None:
         raise Untried("this torch has no function that takes the settings of its allocator without a GPU")
-    parser(value)
+    try:
+        parser(value)
+    except Exception as error:
+        rest = ",".join(part for part in value.split(",") if not part.strip().startswith("backend:"))
+        if rest == value or not cuda_error.code_of(error)[0]:
+            raise
+        os.environ[variable] = rest  # another backend needs a GPU to start; the parser reads the variable as well
+        parser(rest)
 
 
 def _user() -> str:
@@ -146,10 +153,10 @@ def _files(root: str, installed: bool) -> Iterator[str]:
         stop = not installed and (depth >= _DEEP or inside or os.path.basename(folder).endswith("-packages"))
         below[:] = [] if stop else sorted(names)
         left -= len(files) if not installed else 0
-        if left < 0 or (inside and not installed):
+        if left < 0:
             return
         for name in files:
-            if name.endswith(".so"):
+            if name.endswith(".so") and (installed or not inside):
                 yield os.path.join(folder, name)
 
 
