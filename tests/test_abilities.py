@@ -220,6 +220,7 @@ def test_a_module_is_known_by_its_file_name() -> None:
     ("path", "late"),
     [
         ("/s/torch/lib/libtorch_cuda_linalg.so", True),
+        ("torch/lib/libtorch_cuda_linalg.so", True),  # as RECORD spells it
         ("/s/torch/lib/libbackend_with_compiler.so", False),
         ("/s/torch/lib/libc10d_cuda_test.so", False),
         ("/s/torch/lib/libtorch.py", False),

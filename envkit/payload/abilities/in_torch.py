@@ -51,7 +51,7 @@ def _open(path: str) -> None:
 def _late(path: str) -> bool:
     """Whether torch opens the file only when it is used: by the name of its family, or as a part of torch."""
     name = libs.family(path)
-    inside = os.path.basename(os.path.dirname(path)) == "lib" and "/torch/lib/" in path and ".so" in path
+    inside = os.path.basename(os.path.dirname(path)) == "lib" and "/torch/lib/" in f"/{path}" and ".so" in path
     opened = name.startswith("cudnn") or name in ("nvrtc", "nvrtc-builtins", "nvjitlink")
     return (opened or inside) and ".alt." not in path and not _TESTS.fullmatch(os.path.basename(path))
 
