@@ -1,25 +1,21 @@
-"""The catalogue of probes: what each one finds, and the checks that do it, or why none does."""
+"""The catalogue of probes: what each one finds, and the checks that do it, or why none does.
+
+Every module ``recipes_*.py`` beside this file belongs to it by its name: its FAULTS, and its TITLES where it has probes
+of its own (by id, such as "G01"); without one a probe is called as the page of its first check is.
+"""
 
 from __future__ import annotations
 
-import recipes_abilities
-import recipes_driver
-import recipes_libraries
-import recipes_static
-import recipes_tensors
+from importlib import import_module
+from pathlib import Path
+
 from fault import Fault
 
+from envkit.judging import pages
+
+MODULES = tuple(import_module(path.stem) for path in sorted(Path(__file__).parent.glob("recipes_*.py")))
 FAULTS: tuple[Fault, ...] = tuple(
-    sorted(
-        (
-            *recipes_libraries.FAULTS,
-            *recipes_driver.FAULTS,
-            *recipes_static.FAULTS,
-            *recipes_tensors.FAULTS,
-            *recipes_abilities.FAULTS,
-        ),
-        key=lambda fault: fault.name,
-    )
+    sorted((fault for module in MODULES for fault in module.FAULTS), key=lambda fault: fault.name)
 )
 
 TITLES = {
@@ -144,5 +140,14 @@ CATALOGUE: dict[str, tuple[str, ...] | str] = {
     "F06": "declined: it shows only where a second GPU runs the operation, and its source is not in the image",
     "F07": ("image-runs-on-cpu", "audit-cpu-torch", "image-framework-without-gpu"),
     "F08": ("placement-ranks-share-gpu",),
-    **recipes_abilities.CATALOGUE,
 }
+for _module in MODULES:
+    CATALOGUE.update(getattr(_module, "CATALOGUE", {}))
+    TITLES.update(getattr(_module, "TITLES", {}))
+for _fault in FAULTS:  # a probe of a module's own, or a further check of one above, which is not declined
+    _told = CATALOGUE.get(_fault.probe, ())
+    if isinstance(_told, tuple) and _fault.check not in _told:
+        CATALOGUE[_fault.probe] = (*_told, _fault.check)
+    TITLES.setdefault(_fault.probe, pages.load(_fault.check).title)
+CATALOGUE = dict(sorted(CATALOGUE.items()))
+TITLES = dict(sorted(TITLES.items()))

@@ -22,7 +22,12 @@ from envkit.system import proc
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--fault-table FILE`` writes what fired and what did not."""
-    parser.addoption("--fault-table", metavar="FILE", default="", help="write the table of the fault corpus to FILE")
+    parser.addoption(
+        "--fault-table",
+        metavar="FILE",
+        default="",
+        help="write the table of the fault corpus to FILE, where what is not run keeps its row",
+    )
     parser.addoption(
         "--fault-stacks",
         action="store_true",
@@ -114,5 +119,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(line)
     file = config.getoption("--fault-table", default="")
     if file:
-        Path(file).write_text(table.page(runs), encoding="utf-8")
+        page = Path(file)
+        before = table.known(page.read_text("utf-8")) if page.exists() else {}
+        page.write_text(table.page({**before, **runs}), encoding="utf-8")
         terminalreporter.line(f"wrote {file}")

@@ -1,14 +1,19 @@
-"""The table of the corpus: what fired, what stayed quiet, and how long it took."""
+"""The table of the corpus: what fired, what stayed quiet, and how long it took.
+
+``python tests/faults/table.py`` writes docs/faults.md without a run: what was not run keeps what the page says of it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 from catalogue import CATALOGUE, FAULTS, TITLES, UNPLANTED
 from stacks import RELEASES
 
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 Runs = Mapping[tuple[str, str], tuple[bool, float]]  # (test, recipe or stack) -> passed, seconds
 FIRES, QUIET, CLEAN = "test_it_fires", "test_its_twin_is_quiet", "test_a_clean_stack_has_no_finding"
 
@@ -20,6 +25,24 @@ def runs(reports: Iterable[pytest.TestReport]) -> Runs:
         named = re.search(r"::(\w+)\[(.*)\]", report.nodeid)
         if named and (report.when == "call" or report.failed):
             found[named[1], named[2]] = report.passed, report.duration
+    return found
+
+
+def known(text: str) -> dict[tuple[str, str], tuple[bool, float]]:
+    """What a page says was run, in the form of Runs; the seconds of a recipe stand with its first run."""
+    found: dict[tuple[str, str], tuple[bool, float]] = {}
+    rows = (re.split(r"(?<!\\) \| ", line[2:-2]) for line in text.splitlines() if line.startswith("| "))
+    cells = [tuple(cell.replace("\\|", "|") for cell in row) for row in rows]
+    recipes = {row[:3] + row[5:6]: row for row in cells if len(row) == 8}
+    for fault in FAULTS:
+        row = recipes.get((fault.probe, f"`{fault.check}`", fault.words, fault.twin_words))
+        for test, said, seconds in ((FIRES, row[4], float(row[7])), (QUIET, row[6], 0.0)) if row else ():
+            if said != "not run":
+                found[test, fault.name] = said == "yes", seconds
+    stacks = {f"torch {release}": name for name, release in RELEASES.items()}
+    for row in cells:
+        if len(row) == 4 and row[0] in stacks and row[2] != "not run":
+            found[CLEAN, f"{stacks[row[0]]}-{row[1]}"] = row[2] == "yes", float(row[3])
     return found
 
 
@@ -96,3 +119,7 @@ def page(ran: Runs) -> str:
         text += "".join(f"; no recipe for `{check}`: {why}" for check, why in UNPLANTED.items() if check in told)
         lines.append(_row(probe, TITLES[probe], text))
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(known(PAGE.read_text("utf-8"))), encoding="utf-8")
