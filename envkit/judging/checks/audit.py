@@ -189,6 +189,9 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
         )
 
 
+_WORTH = 20_000_000  # bytes; Triton's own copy of CUPTI has 8 MB, the smallest of the others 40
+
+
 def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     """The image holds the CUDA libraries once."""
     copies = audit.copies.need("the CUDA libraries on disk")
@@ -205,7 +208,7 @@ def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     if doubled:
         count = len({family for families in doubled.values() for family in families})
         where = ", ".join(f"{_some(families)} from {place}" for place, families in sorted(doubled.items())[:_SHOWN])
-        yield warning(
+        yield (warning if wasted >= _WORTH else note)(
             f"{count} CUDA {'library is' if count == 1 else 'libraries are'} in the image more than once, "
             f"{wasted / 1e9:.2f} GB in all: {where}",
             next(copy.path for copy in copies if copy.place in doubled),
