@@ -23,6 +23,7 @@ NAMES = {
     "Dockerfile": "Dockerfiles",
     "Packages": "Requirements, projects, environments and locks",
     "Workload": "Compose files, Kubernetes manifests and development containers",
+    "JobStart": "Starts, with `--start FILE`",
 }
 
 

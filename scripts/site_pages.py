@@ -58,6 +58,7 @@ SUBJECTS = {
     "Dockerfile": Subject("by-dockerfile", "A Dockerfile", "`envkit check`"),
     "Packages": Subject("by-packages", "Requirements, projects, environments and locks", "`envkit check`"),
     "Workload": Subject("by-workload", "Compose files, manifests, development containers", "`envkit check`"),
+    "JobStart": Subject("by-start", "Starts of containers, as files describe them", "`envkit check --start FILE`"),
     "Image": Subject("by-image", "A process in an image", "`envkit probe`, `envkit up`, `envkit preflight`"),
     "Audit": Subject("by-audit", "The files of an image", "`envkit audit`, `envkit preflight`"),
     "SmokeRun": Subject("by-smoke", "The smoke tests", "`envkit smoke`, `envkit up`, `envkit preflight`"),

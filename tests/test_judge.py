@@ -22,6 +22,7 @@ from envkit.subjects.aoti import AotiRun
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.packages import Packages
 from envkit.subjects.placement import Placement
+from envkit.subjects.start import JobStart
 from envkit.subjects.workload import Workload
 
 FACTS: Facts = tables.load()
@@ -129,7 +130,7 @@ def test_every_check_is_found() -> None:
 def test_a_check_is_named_by_its_subject() -> None:
     prefixes = {subject: f"{word}-" for word, subject in KINDS.items()}
     # The ids of the checks of Dockerfiles are public names of faults, and say by themselves what they are about.
-    prefixes |= {Dockerfile: "", Packages: "packages-", Workload: "workload-"}
+    prefixes |= {Dockerfile: "", Packages: "packages-", Workload: "workload-", JobStart: "start-"}
     for name, check in checks().items():
         assert name.startswith(prefixes[check.subjects[0]])
 

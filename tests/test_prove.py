@@ -199,6 +199,7 @@ class FakeEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         start: Start | None = None,
+        placed: DeclaredStart | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
@@ -207,6 +208,8 @@ class FakeEngine:
         self.runs.append({"image": image, "argv": list(argv), "gpus": gpus, "timeout_s": timeout_s})
         if start is not None:
             self.runs[-1] |= {"words": list(start(["P", *argv])), "env": dict(env or {})}
+        if placed is not None:
+            self.runs[-1]["placed"] = placed
         if mounts:
             self.runs[-1]["mounts"] = dict(mounts)
         assert payload[:2] == b"PK"

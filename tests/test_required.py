@@ -22,7 +22,7 @@ from envkit.errors import UsageError
 from envkit.judging import judge, required
 from envkit.launch import preflight
 from envkit.launch.launch import job_from
-from envkit.model import Coverage, NoGpu, Observed, Outcome, Reason, Report, Result, Subject
+from envkit.model import Coverage, NoGpu, Observed, Outcome, Reason, Report, Result, Span, Subject
 from envkit.payload.smoke import TESTS
 from envkit.report.covered import behind, left
 from envkit.runner import runner
@@ -38,6 +38,7 @@ from envkit.subjects.packages import Packages
 from envkit.subjects.placement import End, Group, Placement
 from envkit.subjects.precision import Limits, Precision
 from envkit.subjects.smoke import SmokeTest
+from envkit.subjects.start import JobStart
 from envkit.subjects.workload import Workload
 from envkit.versions import Sm
 
@@ -142,6 +143,7 @@ TRIVIAL: dict[str, Any] = {
     "a Dockerfile of comments": Dockerfile("Dockerfile", "# nothing\n", ()),
     "requirements of nothing": Packages("requirements.txt", "requirements", ""),
     "a compose file without services": Workload("compose.yaml", "compose"),
+    "a Dockerfile that starts nothing": JobStart("Dockerfile", "dockerfile", "", Span("Dockerfile", 1)),
 }
 
 

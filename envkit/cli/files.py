@@ -37,6 +37,7 @@ def check(
     context: Annotated[
         Path | None, Option("--context", help="The build context; by default each Dockerfile's own folder.")
     ] = None,
+    start: options.StartFile = "",
     gpu: Annotated[
         list[str] | None,
         Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100"; may be given again.'),
@@ -86,7 +87,7 @@ def check(
     if pin and not (fix or diff):
         raise UsageError("--pin needs --diff or --fix", "add --diff to see what it would change, or --fix to change it")
     asked = verb.CheckRequest(
-        tuple(paths or (".",)),
+        tuple(paths or ()),
         context,
         tuple(gpu or ()),
         driver,
@@ -95,6 +96,7 @@ def check(
         write_baseline,
         tuple(only or ()),
         if_any,
+        start,
     )
     if write_baseline:
         from envkit.system.files import can_be_written

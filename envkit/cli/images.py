@@ -104,6 +104,7 @@ def probe(
         str,
         Option("--command", help="What the job runs, in the place of the image's CMD, as in 'python train.py'."),
     ] = "",
+    start: options.StartFile = "",
     direct: Annotated[
         bool, Option("--direct", help="Run the first python3 of the image, past its entry point and command.")
     ] = False,
@@ -140,7 +141,8 @@ def probe(
         raise UsageError("--framework does not work with --placement or --aoti", "leave it out")
     asked = runner.asked_frameworks(framework or ())
     options.consistent(require_gpu, gpus)
-    job = options.job_command(command, image, direct, engine, bool(placement or aoti is not None))
+    job = options.job_command(command, start, image, direct, engine, bool(placement or aoti is not None))
+    override = options.override_of(start)
     place = options.place_of(image, python, engine, gpus)
     if placement:
         followed = runner.placement(place, placement, say, code or Path(), how, ranks)
@@ -152,7 +154,14 @@ def probe(
         made = judged_report("aoti", ran, started, summary.aoti(ran), require_gpu)
     else:
         seen = runner.probe(
-            place, say, static=static, frameworks=asked, command=job, direct=direct, abilities=abilities
+            place,
+            say,
+            static=static,
+            frameworks=asked,
+            command=job,
+            direct=direct,
+            override=override,
+            abilities=abilities,
         )
         options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from envkit.model import Severity
     from envkit.report import Detail
+    from envkit.runner.start import Override
 
 OUTPUT = "Output"  # the panel of --help for what is printed and written
 WHERE = "Where it runs"
@@ -146,6 +147,15 @@ Target = Annotated[
     str | None, Argument(metavar="IMAGE", help="An image; by default the Python that envkit runs under.")
 ]
 RequireGpu = Annotated[bool, _output("--require-gpu", help="Without a GPU the verdict is undecided (exit 3).")]
+StartFile = Annotated[
+    str,
+    Option(
+        "--start",
+        metavar="FILE[#SERVICE]",
+        click_type=NAME_OR_FILE,
+        help="Start as this compose file, Kubernetes manifest or devcontainer.json says.",
+    ),
+]
 Frameworks = Annotated[
     list[str] | None,
     Option(
@@ -190,11 +200,14 @@ def consistent(required: bool, gpus: str) -> None:
         raise UsageError("--require-gpu and --gpus none cannot be used together", "use only one of them")
 
 
-def job_command(text: str, image: str | None, direct: bool, engine: str, elsewhere: bool) -> tuple[str, ...]:
-    """The words of ``--command``, split as a shell does it; refuses it, and ``--direct``, where they mean nothing."""
+def job_command(
+    text: str, start: str, image: str | None, direct: bool, engine: str, elsewhere: bool
+) -> tuple[str, ...]:
+    """The words of ``--command``, split as a shell does it; refuses it, ``--start`` and ``--direct`` where they mean
+    nothing."""
     import shlex
 
-    for option, given in (("--command", bool(text)), ("--direct", direct)):
+    for option, given in (("--command", bool(text)), ("--start", bool(start)), ("--direct", direct)):
         if given and (image is None or engine == "local" or elsewhere):
             raise UsageError(f"{option} only works when an image is probed", "name an image, or leave it out")
     if text and direct:
@@ -206,6 +219,19 @@ def job_command(text: str, image: str | None, direct: bool, engine: str, elsewhe
             f"--command `{one_line(text)}` cannot be split into words: {error}", "quote it as a shell does"
         ) from None
     return words
+
+
+def override_of(start: str) -> Override | None:
+    """The start that ``--start`` names, None where it names none."""
+    if not start:
+        return None
+    from envkit import facts
+    from envkit.static import starts
+
+    made = starts.override(start, facts.load())
+    for name in made.unknown:
+        say(f"{made.name}: the value of {name} is not in the file, and the run goes without it")
+    return made
 
 
 def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:

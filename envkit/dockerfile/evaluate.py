@@ -130,7 +130,22 @@ def read(
 
     Raises TooLarge for a text that is larger than any Dockerfile.
     """
-    return _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {}).result(gpus, driver)
+    return read_with_files(text, path, facts, context, known=known, gpus=gpus, driver=driver)[0]
+
+
+def read_with_files(
+    text: str,
+    path: str,
+    facts: Facts,
+    context: Source | None = None,
+    *,
+    known: Mapping[str, Base] | None = None,
+    gpus: tuple[str, ...] = (),
+    driver: str = "",
+) -> tuple[Dockerfile, Tree]:
+    """What ``read`` gives, and the files that the last stage has at its end."""
+    reader = _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {})
+    return reader.result(gpus, driver), reader.states[-1].tree if reader.states else reader.tree
 
 
 class _Reader:

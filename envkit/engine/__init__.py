@@ -174,6 +174,7 @@ class Engine(Protocol):
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         start: Start | None = None,
+        placed: DeclaredStart | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
@@ -182,6 +183,7 @@ class Engine(Protocol):
         """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own python3, past its entry point,
         or by the command line that ``start`` makes of the payload's path and arguments.
 
+        ``placed`` holds the variables, the user and the working folder that count in the place of the image's.
         ``--watch-stdin`` is appended to the arguments: the payload must kill itself when its stdin ends, so that
         it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``mounts`` are
         files and folders of this machine by the path that the run sees each at, read-only; where there is no

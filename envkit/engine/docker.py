@@ -481,6 +481,7 @@ class DockerEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         start: Start | None = None,
+        placed: DeclaredStart | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
@@ -497,7 +498,7 @@ class DockerEngine:
         command = list(start(own)) if start else ["python3", *own]
         self._same_platform(image)
         with self._gone_in_the_end() as name:
-            container = self._create(name, image, command, payload, gpus, env, mounts)
+            container = self._create(name, image, command, payload, gpus, env, mounts, placed)
             return self._attended(container, image, command, timeout_s, say, stop)
 
     def follow(
@@ -620,6 +621,7 @@ class DockerEngine:
         gpus: tuple[str, ...],
         env: Mapping[str, str] | None,
         mounts: Mapping[str, Path] | None,
+        placed: DeclaredStart | None,
     ) -> str:
         bound = [_mount(at, path, writable=False) for at, path in (mounts or {}).items()]
         api = self._client.api
@@ -648,7 +650,10 @@ class DockerEngine:
                 mounts=bound,
                 device_requests=_devices(gpus),
             )
-            own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": dict(env or {})}
+            variables = {**(placed.environment if placed else {}), **(env or {})}
+            own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": variables}
+            if placed is not None:
+                own |= {"user": placed.user, "working_dir": placed.workdir}
             # What is to run of the image's entry point is part of the command, and is under the same limits.
             own |= {"entrypoint": "", "healthcheck": {"test": ["NONE"]}}
             container = str(api.create_container(image, command, stdin_open=True, host_config=host, **own)["Id"])

@@ -201,6 +201,7 @@ class LocalEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         start: Start | None = None,
+        placed: DeclaredStart | None = None,
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,

@@ -330,7 +330,7 @@ KINDS: Mapping[str, Kind] = {
     "AotiRun": Kind((Question("required-aoti-load", _package_ran),), _aoti_coverage, "the package ran on none"),
     # A file is searched for what is wrong in it, one among many, most of which have no GPU in mind.  One in which there
     # is nothing to judge leaves every check skipped, which is undecided as it is.
-    **dict.fromkeys(("Dockerfile", "Packages", "Workload"), Kind((), _files)),
+    **dict.fromkeys(("Dockerfile", "Packages", "Workload", "JobStart"), Kind((), _files)),
 }
 
 

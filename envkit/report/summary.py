@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from textwrap import shorten
 
 from envkit.facts import Facts
-from envkit.judging.checks.start import environment_changes
+from envkit.judging.checks.start import before_python, environment_changes, moves
 from envkit.judging.judge import checks
 from envkit.judging.throughput import figures
 from envkit.model import Result
@@ -55,12 +55,17 @@ def _started(seen: Image) -> tuple[Table, ...]:
     if start is None or process is None:
         return ()
     who = f"{process.user or 'without a name'}, uid {process.uid}, home {process.home or 'not set'}"
-    rows = [
-        ("command", shlex.join(start.job)), ("Python", process.executable), ("user", who), ("folder", process.folder),
-    ]  # fmt: skip
+    rows = [("command", shlex.join(start.job)), ("through", ", ".join(start.through)),
+            ("Python", process.executable), ("user", who), ("folder", process.folder),
+            ("as said by", start.named_by), ("not set, for their values are not known", ", ".join(start.unset)),
+            ("run at Python's start", ", ".join(process.at_start))]  # fmt: skip
+    for by, what, before, after in moves(seen):
+        rows.append((f"{by} changes {what}", f"{before} to {after}"))
     for change in environment_changes(seen):
+        by = before_python(seen) if change.by == "the entry point" else change.by
         before, after = (f"`{value}`" if value is not None else "not set" for value in (change.before, change.after))
-        rows.append((f"{change.by} changes {change.name}", f"{before} to {after}"))
+        rows.append((f"{by} changes {change.name}", f"{before} to {after}"))
+    rows = [row for row in rows if row[1]]
     return (Table(f"how {seen.name} starts its job", ("", ""), tuple(rows)),)
 
 

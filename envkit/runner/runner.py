@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from envkit.engine import CannotStart, Engine, Say, where_they_lie
+from envkit.engine import CannotStart, DeclaredStart, Engine, Say, where_they_lie
 from envkit.engine import Start as CommandLine
 from envkit.errors import Undecided, UsageError, nearest, one_line
 from envkit.image import aoti as aoti_document
@@ -141,6 +141,8 @@ class InEngine:
     gpus: tuple[str, ...]
     stop: Callable[[], bool] | None = None
     start: CommandLine | None = None  # by which command line the payload starts; None: past the image's own start
+    placed: DeclaredStart | None = None  # what counts in the place of the image's variables, user and folder
+    bound: Mapping[str, Path] | None = None  # what is mounted beside what a run needs
 
     @property
     def where(self) -> str:
@@ -161,7 +163,8 @@ class InEngine:
             # Of envkit's own entry point, which would end a run without the GPUs that it was promised.
             env={"ENVKIT_GPUS": "0"} if self.start and not self.gpus else None,
             start=self.start,
-            mounts=mounts,
+            placed=self.placed,
+            mounts={**(self.bound or {}), **(mounts or {})},
             timeout_s=timeout_s,
             say=say,
             stop=self.stop,
@@ -510,6 +513,7 @@ def probe(
     frameworks: tuple[str, ...] = (),
     command: tuple[str, ...] = (),
     direct: bool = False,
+    override: starts.Override | None = None,
     abilities: str = "quick",
 ) -> Image:
     """What the process in ``place`` really maps, binds and can do; raises Undecided if it cannot be learned.
@@ -517,6 +521,7 @@ def probe(
     With ``static`` nothing is imported there, and only what needs no torch is seen.  ``frameworks`` as in Image, by
     ``asked_frameworks``.  In an image the process is started as its job would be, with ``command`` in the place of CMD
     if that is given; with ``direct``, and where that start does not reach the job's Python, it is the first python3.
+    ``override`` is what a file says of the start, in the place of what the image says.
     ``abilities`` is the level of what is tried: "none", "quick" or "full", which takes minutes.
     """
     promise = place.promise()
@@ -527,8 +532,14 @@ def probe(
     timeout_s += FULL_S if abilities == "full" else 0.0
     start: Observed[Start] = Observed.unsupported("it was examined past its own start")
     document = None
-    if isinstance(place, InEngine) and place.engine.containers and not direct:
-        start, document = _as_its_job(place, words, timeout_s, say, command)
+    if isinstance(place, InEngine) and place.engine.containers:
+        declared = place.engine.declared(place.name)
+        if override is not None:
+            declared = override.declared(declared)
+            place = replace(place, placed=declared, bound=override.mounts)
+        if not direct:
+            by = (override.name, override.unknown) if override else ("", ())
+            start, document = _as_its_job(place, declared, words, timeout_s, say, command, *by)
     if document is None:
         document = _ask(place, "probe", "probe", words, timeout_s, say)
     seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
@@ -536,13 +547,21 @@ def probe(
 
 
 def _as_its_job(
-    place: InEngine, words: list[str], timeout_s: float, say: Say, command: tuple[str, ...]
+    place: InEngine,
+    declared: DeclaredStart,
+    words: list[str],
+    timeout_s: float,
+    say: Say,
+    command: tuple[str, ...],
+    named_by: str,
+    unset: tuple[str, ...],
 ) -> tuple[Observed[Start], Mapping[str, Any] | None]:
     """How a container of the image starts its job, and the document of a probe that was started so; None without one.
 
+    ``named_by`` is the file that says how, if one does, and ``unset`` are its variables that nobody knows here.
+
     Raises Undecided where the payload was reached and left no document.
     """
-    declared = place.engine.declared(place.name)
     try:
         job, at = starts.planned(declared, command, _reader(place))
     except starts.Unclear as error:
@@ -557,6 +576,9 @@ def _as_its_job(
         path=declared.environment.get("PATH", ""),
         user=declared.user,
         workdir=declared.workdir,
+        named_by=named_by,
+        unset=unset,
+        through=at.through,
     )
     began: list[float] = []
     deadline = time.monotonic() + START_S

@@ -10,8 +10,9 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from envkit.dockerfile import options, shell
 from envkit.dockerfile.instructions import Text
@@ -24,7 +25,8 @@ DEFAULT = "python3"  # what is taken for the job's Python where nothing names a 
 GUARD = "/usr/share/envkit/guard.py"  # envkit's own entry point, which becomes the command behind it
 SAYS = "envkit start: "  # how a line of _RESOLVE on stderr begins
 NO_PYTHON = 126  # its exit code for a program that is not Python's
-_PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?|pypy\d*(\.\d+)?")
+PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?|pypy\d*(\.\d+)?")
+_CHANGING = ("env", "sudo", "gosu", "su-exec", "runuser")  # wrappers that change variables or the user
 _DEEPEST = 4  # scripts and shells that start one another
 _BETWEEN = re.compile(r"(?:[;\n]|&&|\|\|)(?:\s*(?:then|else|do)\s)?")  # what stands between a script's commands
 _MOST_SCRIPT = 1 << 16  # bytes of a script; entry points have a few hundred lines
@@ -62,12 +64,32 @@ class Place:
 
     ``words`` gives the container's whole command line for the payload's own words.  ``python`` is the word that names
     the Python, or the program whose Python it is.  ``folder`` is what Python puts first on its path, relative to the
-    working folder that it is started in; None where that is nothing of the job's.
+    working folder that it is started in; None where that is nothing of the job's.  ``through`` is what runs before the
+    Python and may change what it meets.
     """
 
     words: CommandLine
     python: str
     folder: str | None = None
+    through: tuple[str, ...] = ()
+
+    def behind(self, *through: str) -> Place:
+        """The same behind what ``through`` names."""
+        return replace(self, through=(*through, *self.through))
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a file says of a start, to be laid over an image's own: ``declared`` gives what is then in force.
+
+    ``name`` is what a person calls it.  ``mounts`` are files and folders of this machine by their place in the
+    container.  ``unknown`` are variables whose values the file does not hold.
+    """
+
+    name: str
+    declared: Callable[[DeclaredStart], DeclaredStart]
+    mounts: Mapping[str, Path]
+    unknown: tuple[str, ...] = ()
 
 
 Read = Callable[[str], bytes | None]  # the content of a file of the image by its absolute path, None if there is none
@@ -96,39 +118,53 @@ class _Planner:
         """The start of the command line ``words``, of which ``before`` words are not in the image's own command."""
         if depth > _DEEPEST:
             raise Unclear("it starts scripts and shells in one another deeper than envkit follows")
-        at = _unwrapped(words)
+        at = unwrapped(words)
         if at >= len(words):
             raise Unclear(f"`{shlex.join(words)}` starts no program")
+        changing = [posixpath.basename(word) for word in words[:at] if posixpath.basename(word) in _CHANGING]
+        return self._started(words, at, depth, before).behind(*changing)
+
+    def _started(self, words: tuple[str, ...], at: int, depth: int, before: int) -> Place:
+        """The start of ``words``, whose word ``at`` is the first that is no wrapper."""
         head = words[at]
         name = posixpath.basename(head)
-        if _PYTHON.fullmatch(name):
+        if PYTHON.fullmatch(name):
             if GUARD in words[at:]:
-                return self.passed_on(words, words.index("--", at) + 1, depth)
+                return self.passed_on(words, words.index("--", at) + 1, depth).behind(GUARD)
             return _interpreter(words, at)
         if name in SHELLS:
             return self.shell(words, at, depth)
         if name in _RUNNERS:
-            return self.passed_on(words, _python_word(words, at, head), depth)
+            return self.passed_on(words, _python_word(words, at, head), depth).behind(f"{name} run")
         script = self.content(head)
         if script is None and "/" not in head:
             return _resolved(words, at)
         if script is None:  # the engine says so when it is started
             entry = self.entry - before
-            return self.passed_on(words, entry, depth) if at < entry < len(words) else Place(lambda own: [*words], head)
+            if at < entry < len(words):
+                return self.passed_on(words, entry, depth).behind(head)
+            return Place(lambda own: [*words], head)
         line = script.split(b"\n", 1)[0].decode("utf-8", "replace")
         interpreter = tuple(line[2:].split()) if line.startswith("#!") else ()
         if not interpreter:
             if at < self.entry - before < len(words):  # a program of the entry point: it should become the command
-                return self.passed_on(words, self.entry - before, depth)
+                return self.passed_on(words, self.entry - before, depth).behind(head)
             raise Unclear(f"{head} is a program in another language, which may or may not start a Python")
         last = posixpath.basename(interpreter[-1])
-        if _PYTHON.fullmatch(last):
+        if PYTHON.fullmatch(last):
             return Place(lambda own: [*words[:at], *interpreter, *own], head, posixpath.dirname(head))
         if last not in SHELLS:
             raise Unclear(f"{head} is a script for {last}")
         text = script.decode("utf-8", "replace")
         whole = (*words[:at], *interpreter, "-c", text, *words[at:])
-        return self.text(whole, at + len(interpreter) + 1, depth, (words, at + 1))
+        made = self.text(whole, at + len(interpreter) + 1, depth, (words, at + 1))
+        return made.behind(*self.reads(last, " ".join(interpreter[1:])), head)
+
+    def reads(self, shell: str, options: str) -> tuple[str, ...]:
+        """What a shell with these options reads before its script: the files of a login, and BASH_ENV of a bash."""
+        login = ("the login shell " + shell,) if re.search(r"(?:^|\s)-\w*l|--login", options) else ()
+        file = self.declared.environment.get("BASH_ENV", "") if shell == "bash" else ""
+        return (*login, *((f"BASH_ENV ({file})",) if file else ()))
 
     def content(self, program: str) -> bytes | None:
         """The file of a program, None if there is none or only the container's own PATH knows where it is."""
@@ -145,10 +181,15 @@ class _Planner:
         if at >= len(words):
             return Place(lambda own: [*words, DEFAULT, *own], DEFAULT)
         inner = self.start(words[at:], depth + 1, at)
-        return Place(lambda own: [*words[:at], *inner.words(own)], inner.python, inner.folder)
+        return replace(inner, words=lambda own: [*words[:at], *inner.words(own)])
 
     def shell(self, words: tuple[str, ...], at: int, depth: int) -> Place:
         """The start of a shell: its text, its script, or what somebody would type."""
+        made, options = self._of_shell(words, at, depth)
+        return made.behind(*self.reads(posixpath.basename(words[at]), options))
+
+    def _of_shell(self, words: tuple[str, ...], at: int, depth: int) -> tuple[Place, str]:
+        """The start, and the shell's own options."""
         index = at + 1
         while index < len(words) and words[index][:1] in ("-", "+") and words[index] != "--":
             if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[index]):
@@ -157,15 +198,17 @@ class _Planner:
                     index += 2 if words[index].endswith("o") else 1
                 if index == len(words):
                     raise Unclear(f"{words[at]} is given no text to run")
-                return self.text(words, index, depth)
+                options = " ".join(words[at + 1 : index])
+                return self.text(words, index, depth).behind(*_set_before(words[index])), options
             index += 2 if words[index].endswith(("o", "O", "--rcfile", "--init-file")) else 1
+        options = " ".join(words[at + 1 : index])
         if index == len(words):
-            return Place(lambda own: [*words, "-c", 'exec "$@"', words[at], DEFAULT, *own], DEFAULT)
+            return Place(lambda own: [*words, "-c", 'exec "$@"', words[at], DEFAULT, *own], DEFAULT), options
         script = self.content(words[index] if "/" in words[index] else f"./{words[index]}")
         if script is None:
             raise Unclear(f"the image has no {words[index]}, which {words[at]} is to run")
         whole = (*words[:index], "-c", script.decode("utf-8", "replace"), *words[index:])
-        return self.text(whole, index + 1, depth, (words, index + 1))
+        return self.text(whole, index + 1, depth, (words, index + 1)).behind(words[index]), options
 
     def text(
         self, words: tuple[str, ...], at: int, depth: int, file: tuple[tuple[str, ...], int] | None = None
@@ -177,7 +220,7 @@ class _Planner:
         text = words[at]
         if len(text) > _MOST_SCRIPT:
             raise Unclear(f"it runs a script of {len(text):,} characters")
-        if any(map(_passes_on, _BETWEEN.split(text))):  # whatever else it starts where it is given nothing
+        if handed_on(text):  # whatever else it starts where it is given nothing
             given = file or (words, at + 2)
             if given[1] > len(given[0]):
                 raise Unclear("its script runs the words that it is given, and it is given none")
@@ -185,7 +228,7 @@ class _Planner:
         script = shell.commands(Text.of(text, ""), {}, dialect="bash")
         if not script.complete or not script.commands:
             raise Unclear("it runs a script that envkit cannot read to its end")
-        last = next((one for one in reversed(script.commands) if _is_job(one)), None)
+        last = next((one for one in reversed(script.commands) if is_job(one)), None)
         if last is None:
             raise Unclear("it runs a script, and which of its commands is the job is not known")
         begin, end = _offset(text, *_begin(last)), _offset(text, last.span.end_line, last.span.end_column)
@@ -211,10 +254,16 @@ class _Planner:
             lambda own: [*words[:at], text[:begin] + lead + piece(own) + text[end:], *words[at + 1 :]],
             inner.python,
             inner.folder,
+            inner.through,
         )
 
 
-def _is_job(command: Command) -> bool:
+def _set_before(text: str) -> tuple[str, ...]:
+    """Whether a shell's text does more than start one program."""
+    return ("the shell's own commands",) if re.search(r"[;&|=\n]|\bsource\s", text) else ()
+
+
+def is_job(command: Command) -> bool:
     """Whether a command may be what the script is for: not what shells do themselves, and no talk or log."""
     name = posixpath.basename(command.words[0].text)
     return command.after not in ("|", "|&") and name not in (
@@ -229,19 +278,26 @@ def _begin(command: Command) -> tuple[int, int]:
     return command.raw_words[0].span.line, command.raw_words[0].span.column
 
 
-def _passes_on(text: str) -> bool:
-    """Whether a command of a script is nothing but the words that the script was given, and wrappers before them."""
-    found = re.fullmatch(r"(.*?)\"?\$(?:@|\{@\}|\*)\"?\s*", text, re.DOTALL)
+def handed_on(script: str) -> str:
+    """As what a script runs the words that it is given ('"$@"', '$@', '"$*"'), by its last command that does so; ""
+    for one that runs them nowhere."""
+    return next(filter(None, map(_passes_on, reversed(_BETWEEN.split(script)))), "")
+
+
+def _passes_on(text: str) -> str:
+    """The form of the words that a script was given, where a command is nothing but them and wrappers before them."""
+    found = re.fullmatch(r"(.*?)(\"?\$(?:@|\{@\}|\*)\"?)\s*", text, re.DOTALL)
     try:
         before = shlex.split(found[1]) if found else None
     except ValueError:
-        return False
-    if before is None:
-        return False
+        return ""
+    if found is None or before is None:
+        return ""
     while before and re.match(r"[A-Za-z_]\w*=", before[0]):  # a variable that is set for it alone
         before = before[1:]
-    at = _unwrapped([*before, "job"])
-    return at == len(before) or (at < len(before) and posixpath.basename(before[at]) in _RUNNERS)
+    at = unwrapped([*before, "job"])
+    passes = at == len(before) or (at < len(before) and posixpath.basename(before[at]) in _RUNNERS)
+    return found[2].replace("{@}", "@") if passes else ""
 
 
 def _offset(text: str, line: int, column: int) -> int:
@@ -249,7 +305,7 @@ def _offset(text: str, line: int, column: int) -> int:
     return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
 
 
-def _unwrapped(words: Sequence[str]) -> int:
+def unwrapped(words: Sequence[str]) -> int:
     """The index of the word that wrappers such as tini, env and exec before it start; their number if there is none."""
     at = 0
     while at < len(words) and (name := posixpath.basename(words[at])) in WRAPPERS:
@@ -269,7 +325,7 @@ def _python_word(words: tuple[str, ...], at: int, head: str) -> int:
     """Where the command of a program begins that runs another: at its first word that names a Python or a script."""
     for index in range(at + 1, len(words)):
         name = posixpath.basename(words[index])
-        if _PYTHON.fullmatch(name) or name in SHELLS or name == "torchrun":
+        if PYTHON.fullmatch(name) or name in SHELLS or name == "torchrun":
             return index
         if words[index] == "--":
             return index + 1

@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 class CheckRequest:
     """What the command line says; the defaults are those of its options."""
 
-    paths: tuple[str, ...] = (".",)
+    paths: tuple[str, ...] = ()
     context: Path | None = None
     gpus: tuple[str, ...] = ()
     driver: str = ""
@@ -39,6 +39,7 @@ class CheckRequest:
     write_baseline: Path | None = None
     only: tuple[str, ...] = ()
     if_any: bool = False
+    start: str = ""  # FILE or FILE#SERVICE; without paths it alone is judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,17 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
             raise UsageError(f"there is no check `{name}`", "see `envkit check --list`")
     # Before the work: a baseline that cannot be read is known at once.
     known = baseline.load(asked.baseline) if asked.baseline and not asked.write_baseline else None
-    judged = run.check(run.gather(asked.paths, config, asked.if_any), check_options, config)
+    paths = asked.paths or (() if asked.start else (".",))
+    found = run.gather(paths, config, asked.if_any) if paths else ()
+    judged = run.check(found, check_options, config) if found else ()
+    if asked.start:
+        from envkit.static import starts  # most runs have no use for it
+
+        dockerfiles = [path for path, kind in found if kind == "dockerfile"]
+        built = dockerfiles[0] if len(dockerfiles) == 1 else None
+        judged = (*judged, starts.judged(asked.start, built, check_options, tables.load()))
     if not judged and not asked.if_any:
-        raise run.nothing(asked.paths)
+        raise run.nothing(paths)
     if asked.only:
         kept = {*asked.only, READ}
         judged = tuple(replace(each, results=tuple(r for r in each.results if r.check in kept)) for each in judged)

@@ -78,6 +78,7 @@ READERS: Mapping[str, str] = {
     **dict.fromkeys(KINDS, "envkit.static.packages"),
     **dict.fromkeys(("compose", "kubernetes", "devcontainer"), "envkit.static.workloads"),
     "dockerfile": __name__,
+    "start": "envkit.static.starts",
 }
 
 
@@ -94,9 +95,10 @@ def of_text(
 def subjects() -> tuple[type[Any], ...]:
     """The types that the readers make."""
     from envkit.subjects.packages import Packages
+    from envkit.subjects.start import JobStart
     from envkit.subjects.workload import Workload
 
-    return (Dockerfile, Packages, Workload)
+    return (Dockerfile, Packages, Workload, JobStart)
 
 
 def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | None:

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.evaluate import TooLarge
@@ -20,7 +21,7 @@ from envkit.judging import judge
 from envkit.model import Span
 from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Dockerfile, Unread
-from envkit.subjects.workload import Container, FileValue, GpuRequest, Mount, Workload
+from envkit.subjects.workload import Container, FileValue, GpuRequest, Mount, StartLine, Workload
 
 _OVERLAY = re.compile(r"(?:docker-)?compose[._-](?:.*[._-])?(?:override|gpu|gpus|cuda|nvidia)(?:[._-].*)?\.ya?ml", re.I)
 _VARIABLE = re.compile(r"\$(?:\{|\(|[A-Za-z_])|<[A-Za-z][^<>]*>")  # also <what a person has to put in>
@@ -89,11 +90,9 @@ class _Reading:
         return read
 
 
-def _judged(reading: _Reading, kind: str, text: str, containers: tuple[Container, ...]) -> JudgedFile:
+def _workload(reading: _Reading, kind: str, containers: tuple[Container, ...]) -> Workload:
     overlays, asked = _overlays(reading) if kind == "compose" else (), reading.check_options
-    unread = tuple(reading.unread)
-    subject = Workload(reading.path, kind, containers, unread, overlays, asked.gpus, asked.driver)
-    return JudgedFile(reading.path, kind, text, judge.judge(subject, reading.facts))
+    return Workload(reading.path, kind, containers, tuple(reading.unread), overlays, asked.gpus, asked.driver)
 
 
 def _overlays(reading: _Reading) -> tuple[str, ...]:
@@ -125,24 +124,24 @@ def _words(texts: tuple[FileValue, ...]) -> tuple[FileValue, ...]:
 # ---------------------------------------------------------------- compose
 
 
-def of_compose(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
+def of_compose(
+    text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> Workload | str:
     """A compose file: each service with what it extends.  Source: the Compose Specification."""
     roots = documents(text, path)
     if isinstance(roots, str):
-        return JudgedFile(path, "compose", text, unreadable=roots)
+        return roots
     if (line := template_line(roots)) != 0:
-        return JudgedFile(
-            path, "compose", text, unreadable=f"line {line} is a template and no YAML before it is rendered"
-        )
+        return f"line {line} is a template and no YAML before it is rendered"
     reading = _Reading(path, context, check_options, facts, [])
     services = roots[0].get("services") if roots else None
     if services is None or services.keys is None:
-        return JudgedFile(path, "compose", text, unreadable="it has no services")
+        return "it has no services"
     containers = []
     for key, body in list(services.pairs())[:_MOST]:
         lineage = _lineage(body, services, reading)
         containers.append(_service(key, lineage, reading))
-    return _judged(reading, "compose", text, tuple(containers))
+    return _workload(reading, "compose", tuple(containers))
 
 
 def _lineage(body: Node, services: Node, reading: _Reading) -> tuple[Node, ...]:
@@ -203,6 +202,7 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
     runtime = _expanded(_first(lineage, "runtime"))
     added = _first(lineage, "cap_add")
     policy = _expanded(_first(lineage, "pull_policy"))
+    entrypoint, arguments = _line(lineage, "entrypoint"), _line(lineage, "command")
     return Container(
         key.text,
         key.span,
@@ -217,35 +217,51 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
         _ulimits(lineage),
         env,
         _first(lineage, "env_file") is not None,
-        _started(lineage),
+        _both(entrypoint, arguments),
         tuple(_volumes(lineage)),
         devices,
         {},
         tuple(one.text for one in added.listed()) if added is not None else (),
         _whole(replicas) if replicas is not None else 1,
         local=policy is not None and policy.value in ("never", "build"),
+        entrypoint=entrypoint,
+        arguments=arguments,
+        workdir=_expanded(_first(lineage, "working_dir")),
+        user=_expanded(_first(lineage, "user")),
+        folder=_context(build),
     )
+
+
+def _context(build: Node | None) -> str:
+    """The build context of a service, below the folder of the file."""
+    folder = _expanded(build if build is None or build.keys is None else build.get("context"))
+    return folder.value if folder else "."
 
 
 def _built(build: Node, reading: _Reading) -> Dockerfile | None:
     """The Dockerfile of a service's build; None for one that is written in the compose file itself."""
     if build.get("dockerfile_inline") is not None:
         return None
-    folder = _expanded(build if build.keys is None else build.get("context"))
     name, target = _expanded(build.get("dockerfile")), _expanded(build.get("target"))
     file = name.value if name else "Dockerfile"
-    return reading.build(folder.value if folder else ".", file, build.span, target.value if target else "")
+    return reading.build(_context(build), file, build.span, target.value if target else "")
 
 
-def _started(lineage: tuple[Node, ...]) -> tuple[FileValue, ...]:
-    """The words of a service's entry point and of its command."""
-    words: tuple[FileValue, ...] = ()
-    for key in ("entrypoint", "command"):
-        node = _first(lineage, key)
-        listed = node.listed() if node is not None and node.items is not None else (node,)
-        said = tuple(one for item in listed if (one := _expanded(item)) is not None)
-        words += _words(said) if node is not None and node.items is None else said
-    return words
+def _line(lineage: tuple[Node, ...], key: str) -> StartLine | None:
+    """The words of a service's entry point or of its command; a text is taken apart as a shell would, and runs in none.
+
+    One that is null is left to the image, one that is empty takes the image's away (Compose Specification).
+    """
+    node = _first(lineage, key)
+    if node is None or node.empty:
+        return None
+    listed = node.listed() if node.items is not None else (node,)
+    said = tuple(one for item in listed if (one := _expanded(item)) is not None)
+    return StartLine(_words(said) if node.items is None else said, key, node.span)
+
+
+def _both(entrypoint: StartLine | None, arguments: StartLine | None) -> tuple[FileValue, ...]:
+    return (*(entrypoint.words if entrypoint else ()), *(arguments.words if arguments else ()))
 
 
 def _ulimits(lineage: tuple[Node, ...]) -> dict[str, FileValue]:
@@ -347,6 +363,8 @@ def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
             if found:
                 bind = found["source"].startswith((".", "/", "~"))
                 yield Mount("bind" if bind else "volume", found["source"], found["target"], item.span)
+            elif said is not None and said.value.startswith("/"):  # a volume without a name
+                yield Mount("volume", "", said.value, item.span)
         tmpfs = body.get("tmpfs")
         for item in tmpfs.listed() if tmpfs is not None and tmpfs.items is not None else (tmpfs,) if tmpfs else ():
             target_of, _, options = item.text.partition(":")
@@ -359,22 +377,21 @@ def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
 
 def of_kubernetes(
     text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
-) -> JudgedFile:
+) -> Workload | str:
     """Kubernetes manifests: every pod, in whatever object.  Source: Kubernetes API reference, PodSpec."""
     roots = documents(text, path)
     if isinstance(roots, str):
-        return JudgedFile(path, "kubernetes", text, unreadable=roots)
+        return roots
     if (line := template_line(roots)) != 0:
-        why = f"line {line} holds a template ({{{{ }}}}), so it is no manifest before it is rendered"
-        return JudgedFile(path, "kubernetes", text, unreadable=why)
+        return f"line {line} holds a template ({{{{ }}}}), so it is no manifest before it is rendered"
     reading = _Reading(path, context, check_options, facts, [])
     containers: list[Container] = []
     for root in roots:
         for spec, replicas in _pods(root):
             containers += _pod(spec, replicas, reading)
             if len(containers) > _MOST:
-                return JudgedFile(path, "kubernetes", text, unreadable=f"it has more than {_MOST} containers")
-    return _judged(reading, "kubernetes", text, tuple(containers))
+                return f"it has more than {_MOST} containers"
+    return _workload(reading, "kubernetes", tuple(containers))
 
 
 def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
@@ -423,9 +440,9 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
             image, name = _plain(item.get("image")), item.get("name")
             policy = item.get("imagePullPolicy")
             added = item.get("securityContext", "capabilities", "add")
-            command = tuple(
-                one for key in ("command", "args") for word in item.listed(key) if (one := _plain(word)) is not None
-            )
+            entrypoint, arguments = _pod_line(item, "command"), _pod_line(item, "args")
+            context = item.get("securityContext") or item
+            uid = context.get("runAsUser") or spec.get("securityContext", "runAsUser")
             yield Container(
                 name.text if name is not None else "",
                 name.span if name is not None else item.span,
@@ -444,7 +461,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                     if (key := one.get("name")) is not None
                 },
                 item.get("envFrom") is not None,
-                command,
+                _both(entrypoint, arguments),
                 tuple(mounts),
                 (),
                 _resources(item),
@@ -452,7 +469,20 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 replicas,
                 initial,
                 local=policy is not None and policy.text == "Never",
+                entrypoint=entrypoint,
+                arguments=arguments,
+                workdir=_plain(item.get("workingDir")),
+                user=_plain(uid),
             )
+
+
+def _pod_line(item: Node, key: str) -> StartLine | None:
+    """``command`` or ``args`` of a container: words for no shell, in which $(NAME) is a variable (PodSpec)."""
+    node = item.get(key)
+    if node is None or not node.items:
+        return None
+    words = (FileValue(word.text, word.span, "{{" not in word.text and "$(" not in word.text) for word in node.items)
+    return StartLine(tuple(words), key, node.span)
 
 
 def _resources(item: Node) -> Mapping[str, FileValue]:
@@ -482,16 +512,16 @@ def _kubernetes_gpus(item: Node, spec: Node) -> Iterator[GpuRequest]:
 
 def of_devcontainer(
     text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
-) -> JudgedFile:
+) -> Workload | str:
     """A devcontainer.json.  Source: the Development Containers specification, metadata reference."""
     root = json_with_comments(text, path)
     if isinstance(root, str):
-        return JudgedFile(path, "devcontainer", text, unreadable=root)
+        return root
     if root.keys is None:
-        return JudgedFile(path, "devcontainer", text, unreadable="it is no object")
+        return "it is no object"
     reading = _Reading(path, context, check_options, facts, [])
     if root.get("dockerComposeFile") is not None:
-        return _judged(reading, "devcontainer", text, ())
+        return _workload(reading, "devcontainer", ())
     image = _literal(_plain(root.get("image")))
     file = root.get("build", "dockerfile") or root.get("dockerFile")
     built = _built_by_devcontainer(root, file, reading) if file is not None else None
@@ -520,8 +550,11 @@ def of_devcontainer(
         tuple(said for name, said in options if name == "--device"),
         {},
         tuple(said.value for name, said in options if name == "--cap-add"),
+        workdir=_literal(_plain(root.get("workspaceFolder"))) or _option(options, "--workdir"),
+        user=_plain(root.get("remoteUser")) or _plain(root.get("containerUser")) or _option(options, "--user"),
+        folder=posixpath.normpath(named.text) if (named := root.get("build", "context")) is not None else ".",
     )
-    return _judged(reading, "devcontainer", text, (container,) if image is not None or file is not None else ())
+    return _workload(reading, "devcontainer", (container,) if image is not None or file is not None else ())
 
 
 def _built_by_devcontainer(root: Node, file: Node, reading: _Reading) -> Dockerfile | None:
@@ -589,4 +622,17 @@ def _bound(options: tuple[tuple[str, FileValue], ...]) -> Iterator[Mount]:
             yield Mount("bind", found["source"], found["target"], said.span)
 
 
-READERS = {"compose": of_compose, "kubernetes": of_kubernetes, "devcontainer": of_devcontainer}
+KINDS = {"compose": of_compose, "kubernetes": of_kubernetes, "devcontainer": of_devcontainer}
+
+
+def _judged(
+    kind: str, text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
+    """A file of one of KINDS, judged by every check for it."""
+    found = KINDS[kind](text, path, context, check_options, facts)
+    if isinstance(found, str):
+        return JudgedFile(path, kind, text, unreadable=found)
+    return JudgedFile(path, kind, text, judge.judge(found, facts))
+
+
+READERS = {kind: partial(_judged, kind) for kind in KINDS}

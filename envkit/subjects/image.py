@@ -252,7 +252,9 @@ class Start:
     ``job`` is the whole command line: the image's ENTRYPOINT, then its CMD or what was named in its place.  ``python``
     is the word of it that names the Python, or the program whose Python it is.  ``how`` says how it ended where
     ``reached`` is not REACHED.  ``variables`` are those that the image sets and that steer something, ``path`` is its
-    PATH, ``user`` and ``workdir`` as it says them.
+    PATH, ``user`` and ``workdir`` as it says them.  ``through`` is what runs before the Python and may change what it
+    meets ("/entry.sh", "the login shell bash"), in order.  ``named_by`` is the file that says the start in the place of
+    the image, empty if none, and ``unset`` are its variables whose values it does not hold.
     """
 
     job: tuple[str, ...]
@@ -263,6 +265,9 @@ class Start:
     path: str = ""
     user: str = ""
     workdir: str = ""
+    through: tuple[str, ...] = ()
+    named_by: str = ""
+    unset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

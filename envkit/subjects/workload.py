@@ -51,6 +51,19 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class StartLine:
+    """A part of a container's command line: ``words`` as they are handed to the kernel, ``key`` is what says them
+    (ENTRYPOINT, CMD, entrypoint, command, args).  ``shell`` marks the shell form of a Dockerfile, whose text is the
+    last of the words.
+    """
+
+    words: tuple[FileValue, ...]
+    key: str
+    span: Span
+    shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One service, one container of a pod, or a devcontainer.
 
@@ -59,7 +72,9 @@ class Container:
     ``ulimits`` by name, soft limits; ``env`` values are None where they come from elsewhere.
     ``replicas`` counts copies, None where nobody knows.  ``initial`` marks one that ends before the others start.
     ``command`` are entry point and arguments.  ``env_files`` says whether some variables are in files.
-    ``local`` says that the image is never pulled, so that it was made on the machine.
+    ``local`` says that the image is never pulled, so that it was made on the machine.  ``entrypoint`` stands in the
+    place of the image's ENTRYPOINT, ``arguments`` of its CMD; None where the file leaves them to the image.
+    ``folder`` is the build context of ``built``, below that of this file.
     """
 
     name: str
@@ -83,6 +98,11 @@ class Container:
     replicas: int | None = 1
     initial: bool = False
     local: bool = False
+    entrypoint: StartLine | None = None
+    arguments: StartLine | None = None
+    workdir: FileValue | None = None
+    user: FileValue | None = None
+    folder: str = "."
 
 
 @dataclass(frozen=True, slots=True)

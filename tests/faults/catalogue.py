@@ -76,7 +76,6 @@ TITLES = {
     "F06": "a custom operation that ignores the device of its tensors",
     "F07": "a job that would run on the CPU without a word",
     "F08": "ranks that see other devices than they should, or share one",
-    **recipes_abilities.TITLES,
 }
 
 # Checks of the catalogue that no recipe can make fire on a machine without a GPU; their own tests do it by hand.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from envkit.judging.checks._outcomes import error, note, warning
 from envkit.model import Finding, Skip
 from envkit.subjects.image import Image, StartReached, Variable
 
-_ENTRY, _PYTHON = "the entry point", "Python's own start"
+_ENTRY, _PYTHON = "the entry point", "Python's own start"  # the entry point stands for all that runs before the Python
 _ENDS = {
     StartReached.FAILED: "does not reach the job's Python: ",
     StartReached.HUNG: "does not reach the job's Python ",
@@ -44,6 +45,25 @@ def environment_changes(image: Image) -> Iterator[Change]:
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
                 yield Change(name, before.get(name), after.get(name), by)
+
+
+def moves(image: Image) -> Iterator[tuple[str, str, str, str]]:
+    """The user, the working folder and the Python where they are not those that the image names: by whom they are
+    changed, which of them, from what, to what."""
+    start, process = image.start.value, image.process.value
+    if start is None or process is None or start.reached is not StartReached.REACHED:
+        return
+    by, named = before_python(image), (start.user or "root").partition(":")[0]
+    if named not in (process.user, str(process.uid)):
+        yield by, "the user", named, process.user or str(process.uid)
+    if process.folder != (posixpath.normpath(start.workdir) if start.workdir else "/"):
+        yield by, "the working folder", start.workdir or "/", process.folder
+
+
+def before_python(image: Image) -> str:
+    """What runs between the container's begin and the Python, in the words of a person."""
+    start = image.start.value
+    return ", ".join(start.through) if start is not None and start.through else _ENTRY
 
 
 def image_start_fails(image: Image) -> Iterator[Finding]:
@@ -86,7 +106,7 @@ def _changed(image: Image, by: str) -> Iterator[Finding]:
             continue
         before, after = ("not set" if value is None else f"`{value}`" for value in (change.before, change.after))
         yield (note if by == _ENTRY else warning)(
-            f"{by} changes {change.name} from {before} to {after}",
+            f"{before_python(image) if by == _ENTRY else by} changes {change.name} from {before} to {after}",
             change.name,
             {f"{change.name}={change.after or ''}": image.process.via, **files},
             "set it with ENV in the Dockerfile, where everybody sees it, or leave it alone",
