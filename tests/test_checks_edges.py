@@ -51,7 +51,7 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
     ("host-acs-redirect-on", "h100", {"pci.*.above": []}, "skip"),
     ("host-address-space-limited", "h100", {"limits.as.soft": 0}, "fail warning"),
     ("host-address-space-limited", "h100", {"limits": {}}, "unknown"),
-    ("host-allocator-settings-invalid", "h100", {"environment": {"PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    ("host-variables-contradict", "h100", {"environment": {"PYTORCH_ALLOC_CONF": "expandable_segments:True",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}}, "fail warning"),
     ("host-bar1-too-small", "h100", {"nvml.gpus.*.sm": None}, "unknown"),
     ("host-bar1-too-small", "h100", {"nvml.gpus.0.sm": "8.0", "nvml.gpus.0.bar1.total": 1048576}, "fail warning"),
@@ -605,10 +605,9 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
     ("host-wsl-driver-not-from-windows", "bare", {}, "skip"),
     *[("host-other-xid", "bare", {name: value}, "unknown") for name, value in (("nvml.ended", "hung"), ("nvml.ended",
         "killed"), ("device_nodes", None), ("pci_gpus", None), ("nvml", None))],
-    ("launch-allocator-settings-invalid", "h100", NO_TORCH, "skip"),
-    *[("launch-allocator-settings-invalid", "h100", job_env(PYTORCH_CUDA_ALLOC_CONF=v), w) for v, w in
-        (("expandable_segments:True,", "pass"), ("expandable_segments", "fail error"), ("new_key:1", "fail warning"),
-        ("expandable_segments:1", "fail error"), ("backend:cuda", "fail error"), ("max_split_size_mb:20",
+    *[("launch-variable-invalid", "h100", job_env(PYTORCH_CUDA_ALLOC_CONF=v), w) for v, w in
+        (("expandable_segments:True,", "pass"), ("expandable_segments", "fail error"), ("new_key:1", "fail error"),
+        ("expandable_segments:1", "fail error"), ("backend:cuda", "fail error"), ("max_split_size_mb:19",
         "fail error"), ("max_split_size_mb:21", "pass"), ("garbage_collection_threshold:1.0", "fail error"),
         ("garbage_collection_threshold:0.9", "pass"))],
     ("launch-arch-list-misses-gpu", "h100", {"host.nvml.gpus.0.sm": None}, "unknown"),

@@ -50,7 +50,7 @@ def test_the_linkers_variables(variables: dict[str, str], severities: list[Sever
         ("CUDA_MODULE_LOADING", "eager", "LAZY"),
         ("NCCL_DEBUG", "TRACE", "INFO"),
         ("NCCL_P2P_DISABLE", "1", ""),
-        ("NCCL_SHM_DISABLE", "true", "false"),
+        ("NCCL_SHM_DISABLE", "2", "false"),
         ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "0"),
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", "INFO"),
         ("TRITON_INTERPRET", "1", "0"),

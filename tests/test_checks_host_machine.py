@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import machines
-import pytest
 from hosts import said, without
 
-from envkit.judging.checks.host_environment import _wrong_settings
-from envkit.model import Observed, Outcome, Severity
+from envkit.model import Observed, Outcome
 from envkit.subjects.host import CudaDirectory, Disk
 
 
@@ -38,47 +36,6 @@ def test_full_temporary_directory_is_not_mended_by_docker() -> None:
     result = said("host-disk-space-low", replace(machines.host("bare"), disks=Observed.of(disks, "statvfs")))
     (finding,) = result.findings
     assert finding.where == "/tmp" and "TMPDIR" in finding.fix and "docker" not in finding.fix
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "expandable_segments:True",
-        "max_split_size_mb:512, garbage_collection_threshold:0.6",
-        "roundup_power2_divisions:4",
-        "roundup_power2_divisions:[64:8,256:4,1024:0,>:1],backend:native",
-        "backend:cudaMallocAsync",
-        "expandable_segments:True,",
-        "max_split_size_mb:512MB",
-        "per_process_memory_fraction:1.0",
-    ],
-)
-def test_settings_of_the_allocator_that_pytorch_reads(text: str) -> None:
-    assert list(_wrong_settings(text)) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "severity"),
-    [
-        ("expandable_segments=True", Severity.ERROR),
-        ("expandable_segments:", Severity.ERROR),
-        ("expandable_segments:1", Severity.ERROR),
-        ("max_split_size_mb:19", Severity.ERROR),
-        ("max_split_size_mb:1g", Severity.ERROR),
-        ("max_split_size_mb:all", Severity.ERROR),
-        ("garbage_collection_threshold:1.0", Severity.ERROR),
-        ("garbage_collection_threshold:0", Severity.ERROR),
-        ("roundup_power2_divisions:3", Severity.ERROR),
-        ("roundup_power2_divisions:[256:3]", Severity.ERROR),
-        ("roundup_power2_divisions:[256:1", Severity.ERROR),
-        ("backend:cuda", Severity.ERROR),
-        ("expandable_segments:True,,backend:native", Severity.ERROR),
-        ("max_split_size_mb:-1", Severity.ERROR),
-        ("expandable_segment:True", Severity.WARNING),
-    ],
-)
-def test_settings_of_the_allocator_that_pytorch_refuses(text: str, severity: Severity) -> None:
-    assert [found for _, found in _wrong_settings(text)] == [severity]
 
 
 def test_an_error_of_one_disk_outranks_a_doubt_about_another() -> None:

@@ -79,7 +79,7 @@ FLOORS = (
 FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room in row}
 # The same inside rooms whose modules build on one another.
 STEPS = {
-    "judging": (("throughput", "nvidia_require"), ("checks",), ("required",), ("judge",), ("pages",)),
+    "judging": (("throughput", "nvidia_require", "variables"), ("checks",), ("required",), ("judge",), ("pages",)),
     "plan": (("spec", "shipped"), ("lockfile", "flavors"), ("apt", "resolve"), ("solve",), ("update",)),
     "build": (("render",), ("exporters", "draft"), ("up",), ("vendor",)),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),

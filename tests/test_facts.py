@@ -50,6 +50,8 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "python_life": FACTS.python_lives,
     "cuda_old": FACTS.cudas_old,
     "gpu_package": FACTS.gpu_packages,
+    "variable": FACTS.variables,
+    "variable_pair": FACTS.variable_pairs,
     "package_build": tuple(FACTS.package_builds.values()),
 }
 KEYS: dict[str, Any] = {
@@ -63,6 +65,8 @@ KEYS: dict[str, Any] = {
     "cuda_old": lambda row: row.version,
     "gpu_package": lambda row: (row.name, tuple(int(part) for part in re.findall(r"[0-9]+", row.since))),
     "package_build": lambda row: row.name,
+    "variable": lambda row: row.name,
+    "variable_pair": lambda row: row.id,
     "cuda_error": lambda row: row.code,
     "xid": lambda row: row.code,
     "variant": lambda row: row.package,

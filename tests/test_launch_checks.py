@@ -15,7 +15,7 @@ from envkit import facts
 from envkit.judging import pages
 from envkit.judging.checks._launch import JobUser, may_write
 from envkit.judging.judge import checks, judge, run
-from envkit.model import Observed, Outcome, Result, Severity
+from envkit.model import Observed, Outcome, Result
 from envkit.subjects import Audit, Host, Launch
 from envkit.subjects.launch import Job
 
@@ -200,28 +200,6 @@ def test_nccl_takes_prefixes_whole_names_and_all_others(text: str, outcome: Outc
     names = [{"name": name} for name in ("docker0", "eno1", "ibp24s0", "lo")]
     changes = {"host.network": names, "job.environment.NCCL_SOCKET_IFNAME": text}
     assert of("launch-socket-interface-unusable", machines.launch("h100", changes)).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("option", "severity"),
-    [
-        ("max_split_size_mb:20", Severity.ERROR),
-        ("max_split_size_mb:21", None),
-        ("garbage_collection_threshold:0.6", None),
-        ("garbage_collection_threshold:1.0", Severity.ERROR),
-        ("garbage_collection_threshold:0", Severity.ERROR),
-        ("backend:cudaMallocAsync", None),
-        ("backend:async", Severity.ERROR),
-        ("expandable_segments", Severity.ERROR),
-        ("no_such:1", Severity.WARNING),
-        ("roundup_power2_divisions:[256:1,512:2,>:4],expandable_segments:False", None),
-    ],
-)
-def test_the_allocators_options(option: str, severity: Severity | None) -> None:
-    result = of(
-        "launch-allocator-settings-invalid", machines.launch("h100", {"job.environment.PYTORCH_ALLOC_CONF": option})
-    )
-    assert [one.severity for one in result.findings] == ([severity] if severity else [])
 
 
 @pytest.mark.parametrize(

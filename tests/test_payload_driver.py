@@ -219,7 +219,10 @@ def test_nothing_else_and_no_secret_is_recorded(name: str) -> None:
 
 def test_variables_come_by_name_and_bytes_that_are_no_text_are_escaped() -> None:
     found = environ.variables({"NCCL_DEBUG": "INFO", "CUDA_HOME": "/a\udcff", "HOME": "/root"})
-    assert found == [{"name": "CUDA_HOME", "value": "/a\\xff"}, {"name": "NCCL_DEBUG", "value": "INFO"}]
+    assert found == [
+        {"name": "CUDA_HOME", "value": "/a\\xff", "leads": "absent"},
+        {"name": "NCCL_DEBUG", "value": "INFO"},
+    ]
 
 
 # The compilers

@@ -43,6 +43,8 @@ from envkit.facts.rows import TorchOldRow as TorchOldRow
 from envkit.facts.rows import TorchRow as TorchRow
 from envkit.facts.rows import VariantRow as VariantRow
 from envkit.facts.rows import XidRow as XidRow
+from envkit.facts.variable import VariablePairRow as VariablePairRow
+from envkit.facts.variable import VariableRow as VariableRow
 from envkit.facts.xid import XidCategory
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 
@@ -213,6 +215,8 @@ class Facts:
     pytorch_images = _table(PytorchImageRow, "pytorch_image")
     # Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)
     os_lives = _table(OsLifeRow, "os_life")
+    variables = _table(VariableRow, "variable")  # What a job's variables may be, by name
+    variable_pairs = _table(VariablePairRow, "variable_pair")  # Variables that contradict one another, by id
     python_lives = _table(PythonLifeRow, "python_life")  # The ends of CPython's minor versions, oldest first
     # What the assemblers of CUDA minors older than ``cudas`` can target, oldest first
     cudas_old = _table(CudaOldRow, "cuda_old")

@@ -8,17 +8,11 @@ from collections.abc import Mapping
 
 from envkit.host.root import HostRoot, Source, by_name, parsed
 from envkit.model import Observed
+from envkit.payload.probe import environ
 from envkit.subjects.host import Limit
 
-# of these variables the environment source keeps all that are set, and those that name other parts of the machine
-_PREFIXES = (
-    *("CUDA_", "NCCL_", "NVIDIA_", "UCX_", "FI_", "NVSHMEM_", "CUFILE_"),
-    *("TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_"),
-)
-_VARIABLES = (
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "GLOO_SOCKET_IFNAME"),
-    *("NSIGHT_CUDA_DEBUGGER", "COMPUTE_PROFILE", "OPENCL_PROFILE", "DISABLE_PTXAS_OPT"),
-)
+# beside those that steer CUDA and its kin
+_PREFIXES = ("CUFILE_",)
 # curl(1): programs read them in small letters, most of them in capitals too
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
@@ -116,7 +110,8 @@ def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
     kept = {
         name: _ADDRESS.sub("://", _PROXY.sub("", value) if name.lower() in _PROXIES else value)
         for name, value in sorted(variables.items())
-        if (name in _VARIABLES or name.lower() in _PROXIES or name.startswith(_PREFIXES)) and not _SECRET.search(name)
+        if environ.steers(name)
+        or ((name.lower() in _PROXIES or name.startswith(_PREFIXES)) and not _SECRET.search(name))
     }
     return Observed.of(kept, "environment")
 

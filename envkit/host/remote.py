@@ -25,6 +25,12 @@ _MOST_MOUNTS = 64
 
 _DIRECTORIES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _FILES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NCCL_TOPO_FILE", "CUDA_INJECTION64_PATH")
+# what else the table of variables asks about
+_ASKED = (
+    "CUDAHOSTCXX", "CUDNN_ERRATA_JSON_FILE", "NCCL_CONF_FILE", "NCCL_GRAPH_FILE", "PYTHONHOME", "TRITON_CUDACRT_PATH",
+    "TRITON_CUDART_PATH", "TRITON_CUOBJDUMP_PATH", "TRITON_LIBCUDA_PATH", "TRITON_LIBDEVICE_PATH",
+    "TRITON_NVDISASM_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_PTXAS_PATH", "TORCHINDUCTOR_CUTLASS_DIR",
+)  # fmt: skip
 _HOLDS = {"CUDA_HOME": ("bin/nvcc",), "CUDA_PATH": ("bin/nvcc",), "CUDA_MPS_PIPE_DIRECTORY": ("control",)}
 
 
@@ -89,12 +95,15 @@ def look(place: HostRoot, variable: str, path: str) -> NamedPath:
     kind = "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
     holds = tuple(entry for entry in _HOLDS.get(variable, ()) if place.exists(f"{name}/{entry}"))
     right = os.W_OK | os.X_OK if kind == "directory" else os.W_OK
-    return NamedPath(variable, path, kind, os.access(place.path(name), right), holds)
+    runs = os.access(place.path(name), os.X_OK) if kind == "file" else None
+    return NamedPath(variable, path, kind, os.access(place.path(name), right), holds, runs)
 
 
 def named_paths(place: HostRoot) -> Observed[tuple[NamedPath, ...]]:
     """What lies at the paths that the environment names; names without a slash are the loader's to find."""
-    asked = [(name, place.environ[name]) for name in (*_DIRECTORIES, *_FILES, *_HOLDS) if place.environ.get(name)]
+    asked = [
+        (name, place.environ[name]) for name in (*_DIRECTORIES, *_FILES, *_ASKED, *_HOLDS) if place.environ.get(name)
+    ]
     preloads = place.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     asked += [("LD_PRELOAD", path) for path in preloads if "/" in path and "$" not in path]
     found = []

@@ -228,12 +228,15 @@ class Preload:
 class Variable:
     """One environment variable that steers the dynamic linker, CUDA, NCCL or a framework; no other is recorded.
 
-    ``idle`` are the entries of LD_LIBRARY_PATH that are called stubs and do not exist, or hold no library.
+    ``idle`` are the entries of LD_LIBRARY_PATH that are called stubs and do not exist, or hold no library.  ``leads``
+    says what lies at the path that the value is: "file", "program", "directory", "other", "absent"; empty where it is
+    no path, or nobody looked.
     """
 
     name: str
     value: str
     idle: tuple[str, ...] = ()
+    leads: str = ""
 
 
 class StartReached(StrEnum):

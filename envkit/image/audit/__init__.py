@@ -104,7 +104,11 @@ def _about(tree: Tree, audit: Audit) -> Audit:
     for name, value in sorted(environment.variables(tree).items()):
         if environ.steers(name):
             idle = environ.idle(value, partial(_names, tree)) if name == "LD_LIBRARY_PATH" else ()
-            env.append(Variable(name, exposed.command(value)[0], tuple(idle)))
+            env.append(
+                Variable(
+                    name, exposed.command(value)[0], tuple(idle), "" if name.startswith("LD_") else _leads(tree, value)
+                )
+            )
     layers = tuple(Layer(layer.size, exposed.command(layer.command)[0]) for layer in tree.layers)
     return replace(
         audit,
@@ -115,6 +119,19 @@ def _about(tree: Tree, audit: Audit) -> Audit:
         size=Observed.of(size, "sizes of all files"),
         hidden=Observed.of(tree.hidden, "files that a later layer replaced or removed"),
     )
+
+
+def _leads(tree: Tree, value: str) -> str:
+    """What the image has at the path that a variable's value is, in the words of ``Variable.leads``."""
+    if not value.startswith("/") or ":" in value:
+        return ""
+    real = tree.real(value)
+    if not real:
+        return "absent"
+    entry = tree.entries[real]
+    if entry.kind == "file":
+        return "program" if entry.mode & 0o111 else "file"
+    return "directory" if entry.kind == "directory" else "other"
 
 
 def _names(tree: Tree, directory: str) -> list[str]:

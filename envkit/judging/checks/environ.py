@@ -6,9 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._outcomes import error, note, skip_if, warning
-from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding
+from envkit.facts import Facts
+from envkit.judging import variables as judgement
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
+from envkit.judging.checks.start import environment_changes
+from envkit.model import Finding, Severity
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Image, Variable
 
@@ -16,6 +18,7 @@ _CUDA_LIBRARY = re.compile(
     r"lib(cuda|cudart|cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|nccl|nvrtc[\w-]*|nvJitLink|nvidia-\w+)\.so"
 )
 _CUDA_DIRECTORY = re.compile(r"cuda|cudnn|nccl|nvidia/\w+/lib", re.IGNORECASE)
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the container toolkit once put the driver
 
 
@@ -67,16 +70,108 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
             )
 
 
-def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
-    """No variable that serves to find faults is left on in the environment of every process."""
-    variables: tuple[Variable, ...] = image.variables.need("the environment variables")
-    skip_if(not variables, "no variable that controls CUDA or a framework is set")
-    for one in variables:
-        left = LEFT_ON.get(one.name)
-        if left is not None and left.on(one.value):
-            yield warning(
-                f"{one.name} is `{one.value}`: {left.costs}",
-                one.name,
-                {f"{one.name}={one.value}": image.variables.via},
-                f"unset {one.name} in the image and set it for the one run that needs it",
-            )
+def image_debug_variables_left_on(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
+    """No variable that serves to find faults, or bends the precision, is left on for every process."""
+    found = _variables(image)
+    skip_if(not found, "no variable that controls CUDA or a framework is set")
+    values = {one.name: one.value for one in found}
+    for row in judgement.debugging(values, facts):
+        yield Finding(
+            f"{row.name} is `{values[row.name]}`: {row.costs}",
+            Severity[(row.weighs or "warning").upper()],
+            row.name,
+            {f"{row.name}={values[row.name]}": image.variables.via},
+            f"unset {row.name} in the image and set it for the one run that needs it",
+        )
+
+
+def _variables(image: Image | Audit) -> tuple[Variable, ...]:
+    return image.variables.need("the environment variables")
+
+
+def _known(image: Image | Audit) -> judgement.Known:
+    places = {one.name: one.leads or None for one in _variables(image)}
+
+    def release(program: str) -> str:
+        wheels = image.wheels.need("the installed packages")
+        return judgement.release_of(program, ((one.name, one.version) for one in wheels))
+
+    return judgement.Known(
+        image.variables.via,
+        release,
+        lambda name, path: places.get(name),
+        frozenset({judgement.GIVEN} | ({judgement.VISIBLE} if _hidden_from(image) else set())),
+    )
+
+
+def image_variable_invalid(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
+    """Every variable that the table of variables knows has a value that its program takes."""
+    values = {one.name: one.value for one in _variables(image)}
+    skip_if(not values, "no variable that controls CUDA or a framework is set")
+    findings, doubts = judgement.invalid(values, _known(image), facts)
+    yield from findings
+    unknown_if(doubts, "; ".join(doubts))
+
+
+def image_variables_contradict(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
+    """No two variables contradict one another."""
+    values = {one.name: one.value for one in _variables(image)}
+    skip_if(len(values) < 2, "fewer than two variables that control CUDA or a framework are set")
+    yield from judgement.contradictions(values, image.variables.via, facts)
+
+
+def _hidden_from(image: Image | Audit) -> dict[str, str]:
+    """The variables that hide every GPU from the jobs of this image."""
+    seen = {one.name: one.value for one in _variables(image)}
+    found = {}
+    value = seen.get(judgement.VISIBLE)
+    if value is not None and judgement.hides_all(value) and not _of_this_run(image, value):
+        found[judgement.VISIBLE] = value
+    given = _declared(image).get(judgement.GIVEN)
+    if given is not None and judgement.withholds_gpus(given):
+        found[judgement.GIVEN] = given
+    return found
+
+
+def _of_this_run(image: Image | Audit, value: str) -> bool:
+    """Whether an engine without containers may have hidden the GPUs, because this run was to have none."""
+    return isinstance(image, Image) and not value and bool(image.engine) and image.start.is_unsupported
+
+
+def _declared(image: Image | Audit) -> dict[str, str]:
+    """What the image itself sets: a container's runtime sets NVIDIA_VISIBLE_DEVICES too, to void where it uses CDI."""
+    if isinstance(image, Audit):
+        return {one.name: one.value for one in _variables(image)}
+    return {one.name: one.value for one in image.start.value.variables} if image.start.value else {}
+
+
+def image_gpus_hidden(image: Image | Audit) -> Iterator[Finding]:
+    """No variable hides every GPU from the jobs of an image that is to compute on them."""
+    hidden = _hidden_from(image)
+    torch = image.torch.value
+    skip_if(torch is not None and not torch.cuda, "torch is built without CUDA")
+    for name, value in hidden.items():
+        made = [] if isinstance(image, Audit) else [one for one in environment_changes(image) if one.name == name]
+        files = image.process.value.at_start if isinstance(image, Image) and image.process.value and made else ()
+        by = f", set by {made[-1].by}" if made else ""
+        what = (
+            "hides every GPU from CUDA"
+            if name == judgement.VISIBLE
+            else "lets the container toolkit's runtime give the container no GPU, unless the run says otherwise"
+        )
+        yield error(
+            f"{name} is `{value}`{by}, which {what}",
+            name,
+            {f"{name}={value}": image.variables.via, **dict.fromkeys(files, "Python's own start")},
+            f"take {name} out of the image, or set it to all"
+            if name == judgement.GIVEN
+            else f"unset {name}: the run chooses GPUs with --gpus",
+        )
+    words = _declared(image).get(_CAPABILITIES, "")
+    if words.strip() and not {"all", "compute"} & {word.strip() for word in words.split(",")}:
+        yield error(
+            f"{_CAPABILITIES} is `{words}` and holds no compute, so the container gets no libcuda",
+            _CAPABILITIES,
+            {f"{_CAPABILITIES}={words}": image.variables.via},
+            "set it to compute,utility with what else is wanted",
+        )

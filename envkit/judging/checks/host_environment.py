@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from envkit.facts import Facts
+from envkit.judging import variables as judgement
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, setting, wsl
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
-from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding, Severity, Unknown
+from envkit.model import Finding, Severity
 from envkit.subjects import Host
-from envkit.subjects.host import CudaDirectory, Gpu
+from envkit.subjects.host import CudaDirectory
 from envkit.subjects.host.system import NamedPath
 from envkit.versions import Driver
 
-# c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp of PyTorch; a key that torch does not know ends
-# its first use of CUDA, and one that a newer torch knows may end an older one's
-_BOOLEANS = (
-    "expandable_segments", "graph_capture_record_stream_reuse", "pinned_use_background_threads",
-    "pinned_use_cuda_host_register", "release_lock_on_cudamalloc",
-)  # fmt: skip
-_KEYS = (
-    *_BOOLEANS, "backend", "garbage_collection_threshold", "large_segment_size_mb", "max_non_split_rounding_mb",
-    "max_split_size_mb", "pinned_max_power2_size_mb", "pinned_max_round_threshold_mb", "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb", "per_process_memory_fraction", "roundup_power2_divisions",
-)  # fmt: skip
-_SPLIT_LEAST = 20  # MiB: kLargeBuffer, below which PyTorch refuses max_split_size_mb
-
-# What NVIDIA's own node diagnosis calls unsuitable for production (DCGM, nvvs/src/Software.cpp), and CUDA-GDB's and
-# Nsight's switches, each as its documentation words the effect
-_DEBUGGING = {
-    "CUDA_INJECTION64_PATH": "a tool's library is loaded into every process that uses CUDA",
-    "NSIGHT_CUDA_DEBUGGER": "kernels run under a debugger",
-    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "a fault of a kernel writes all of the GPU's memory to disk",
-    "CUDA_DEVICE_WAITS_ON_EXCEPTION": "a fault of a kernel makes the process wait for a debugger",
-    "CUDA_DEBUGGER_SOFTWARE_PREEMPTION": "kernels run under a debugger",
-    "COMPUTE_PROFILE": "every launch is profiled",
-    "CUDA_PROFILE": "every launch is profiled",
-    "OPENCL_PROFILE": "every launch is profiled",
-    "NVIDIA_TF32_OVERRIDE": "the libraries' precision is no longer what the program asked for",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "the libraries' precision is no longer what the program asked for",
-}
+# each of them has a check of its own here or in host_nccl
+_ELSEWHERE = frozenset(
+    {
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "CUDA_MPS_PIPE_DIRECTORY"),
+        *("NCCL_TOPO_FILE", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "GLOO_SOCKET_IFNAME"),
+    }
+)
 _CACHES = ("HOME", "XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARANOID_MOST = 2  # Nsight Systems' installation guide: 2 or less, to sample where a processor's time goes
@@ -54,45 +35,13 @@ def host_cuda_visible_devices_invalid(host: Host) -> Iterator[Finding]:
     if text is None:
         return
     gpus = nvml_answers(host).gpus
-    complaint = _unfit(text, gpus)
+    complaint = judgement.cuda_devices(text, len(gpus), lambda at: gpus[at].uuid.need(f"the UUID of GPU {at}"))
     if complaint:
         yield error(
-            complaint,
+            f"CUDA_VISIBLE_DEVICES {complaint}",
             evidence={f"CUDA_VISIBLE_DEVICES={text}": host.environment.via, f"{len(gpus)} GPUs": "nvmlDeviceGetCount"},
             fix="name GPUs by index or full UUID as `nvidia-smi -L` lists them, or unset the variable",
         )
-
-
-def _unfit(text: str, gpus: tuple[Gpu, ...]) -> str:
-    """What is wrong with CUDA_VISIBLE_DEVICES, empty if nothing is."""
-    names = [token.strip() for token in text.split(",")]
-    if not text.strip():
-        return "CUDA_VISIBLE_DEVICES is empty and hides every GPU"
-    if any(name.startswith("MIG-") for name in names):
-        raise Unknown("CUDA_VISIBLE_DEVICES names MIG devices, which were not listed")
-    met: list[Gpu] = []
-    for place, name in enumerate(names):
-        gpu = _named_gpu(name, gpus)
-        if gpu is None:
-            return (
-                f"CUDA_VISIBLE_DEVICES names `{name}`, which is none of the {len(gpus)} GPUs here: CUDA hides it "
-                f"and all that follow, so that {place} stay visible"
-            )
-        if gpu in met:
-            # measured on an H100: cuInit returns CUDA_ERROR_INVALID_DEVICE and no GPU is visible
-            return f"CUDA_VISIBLE_DEVICES names GPU {gpu.index} twice, and CUDA then refuses to start"
-        met.append(gpu)
-    return ""
-
-
-def _named_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
-    """The GPU that CUDA takes the word for: an index, or a UUID cut at any unambiguous place."""
-    if name.isdecimal():
-        return next((gpu for gpu in gpus if gpu.index == int(name)), None)
-    if not name.startswith("GPU-"):
-        return None
-    uuids = [gpu for gpu in gpus if gpu.uuid.need(f"the UUID of GPU {gpu.index}").startswith(name)]
-    return uuids[0] if len(uuids) == 1 else None
 
 
 def host_library_path_has_foreign_libcuda(host: Host) -> Iterator[Finding]:
@@ -197,74 +146,30 @@ def host_cuda_home_invalid(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
-    """PyTorch can read the settings of its allocator."""
+def _known(host: Host) -> judgement.Known:
+    def lies(name: str, path: str) -> str | None:
+        one = next(iter(_paths(host, name)), None)
+        if one is None:
+            return None
+        return "program" if one.kind == "file" and one.executable is not False else one.kind
+
+    return judgement.Known(host.environment.via, lies=lies, elsewhere=_ELSEWHERE)
+
+
+def host_variable_invalid(host: Host, facts: Facts) -> Iterator[Finding]:
+    """Every variable that the table of variables knows has a value that its program takes."""
     variables = host.environment.need("the environment")
-    names = [name for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if variables.get(name)]
-    skip_if(not names, "no setting of PyTorch's allocator is in the environment")
-    for name in names:
-        for wrong, severity in _wrong_settings(variables[name]):
-            yield Finding(
-                f"{name}: {wrong}",
-                severity,
-                name,
-                {f"{name}={variables[name]}": host.environment.via},
-                "torch ends at its first use of CUDA with a setting that it cannot read: fix it as described in "
-                "PyTorch's notes on "
-                "CUDA semantics; check it with `python -c 'import torch; torch.zeros(1).cuda()'`",
-            )
-    if len(names) == 2 and variables[names[0]] != variables[names[1]]:
-        yield warning(
-            f"PYTORCH_ALLOC_CONF is `{variables[names[0]]}` and PYTORCH_CUDA_ALLOC_CONF is `{variables[names[1]]}`",
-            "PYTORCH_ALLOC_CONF",
-            {f"{name}={variables[name]}": host.environment.via for name in names},
-            "a newer torch reads only the first and an older one only the second: set both to the same value",
-        )
+    findings, doubts = judgement.invalid(variables, _known(host), facts)
+    yield from findings
+    unknown_if(doubts, "; ".join(doubts))
 
 
-def _wrong_settings(text: str) -> Iterator[tuple[str, Severity]]:
-    """What PyTorch would refuse in an allocator's settings: "key:value,key:[a:1,b:2]"; a comma may end them."""
-    for part in re.split(r",(?![^\[]*\])", text.replace(" ", "").removesuffix(",")):
-        key, _, value = part.partition(":")
-        if not key or not value:
-            yield f"`{part}` is not of the form `key:value`", Severity.ERROR
-        elif key not in _KEYS:
-            yield f"`{key}` is not a known setting", Severity.WARNING
-        elif wanted := _wanted(key, value):
-            yield f"{key} is `{value}` and must be {wanted}", Severity.ERROR
-
-
-def _wanted(key: str, value: str) -> str:
-    """What a value must be that PyTorch refuses, empty for one that it takes.
-
-    It reads a number's digits and does not look at what follows them ("512MB").
-    """
-    number = re.match(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", value)
-    if key in _BOOLEANS:
-        return "" if value in ("True", "False") else "True or False"
-    if key == "backend":
-        return "" if value in ("native", "cudaMallocAsync") else "native or cudaMallocAsync"
-    if key == "roundup_power2_divisions":
-        return "" if _divisions(value) else "a power of two, or a list of such by size"
-    if number is None:
-        return "a number"
-    if key == "garbage_collection_threshold":
-        return "" if 0 < float(number[0]) < 1 else "above 0 and below 1"
-    if key == "max_split_size_mb":
-        return "" if float(number[0]) >= _SPLIT_LEAST else f"{_SPLIT_LEAST} or more"
-    return ""
-
-
-def _divisions(value: str) -> bool:
-    """Whether a value is a power of two, or "[256:1,512:2,>:4]" with powers of two or 0 behind the colons."""
-
-    def power(word: str, least: int = 1) -> bool:
-        return word.isdecimal() and int(word) >= least and int(word) & (int(word) - 1) == 0
-
-    if not value.startswith("["):
-        return power(value)
-    pairs = [part.partition(":") for part in value.removeprefix("[").removesuffix("]").split(",")]
-    return value.endswith("]") and all(power(count, 0) and (size == ">" or power(size)) for size, _, count in pairs)
+def host_variables_contradict(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No two variables contradict one another."""
+    variables = host.environment.need("the environment")
+    # two toolkits are host-cuda-home-invalid's
+    kept = {name: text for name, text in variables.items() if name != "CUDA_PATH"}
+    yield from judgement.contradictions(kept, host.environment.via, facts)
 
 
 def host_proxy_used_for_localhost(host: Host) -> Iterator[Finding]:
@@ -289,30 +194,19 @@ def host_proxy_used_for_localhost(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_debug_variables_left_on(host: Host) -> Iterator[Finding]:
+def host_debug_variables_left_on(host: Host, facts: Facts) -> Iterator[Finding]:
     """No variable that serves to find faults, or that bends the precision, is left on for every job."""
     variables = host.environment.need("the environment")
-    for name, costs in _left_on(variables).items():
-        yield warning(
-            f"{name} is `{variables[name]}`: {costs}",
-            name,
-            {f"{name}={variables[name]}": host.environment.via},
-            f"unset {name} unless somebody is debugging; check it with `env | grep {name}`",
+    for row in judgement.debugging(variables, facts):
+        if row.name.startswith("NCCL_"):  # those of the network have checks of their own
+            continue
+        yield Finding(
+            f"{row.name} is `{variables[row.name]}`: {row.costs}",
+            Severity[(row.weighs or "warning").upper()],
+            row.name,
+            {f"{row.name}={variables[row.name]}": host.environment.via},
+            f"unset {row.name} unless somebody is debugging; check it with `env | grep {row.name}`",
         )
-
-
-def _left_on(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are on and what each costs; those of the network have checks of their own."""
-    found = {
-        name: left.costs
-        for name, left in LEFT_ON.items()
-        if name in variables and left.on(variables[name]) and not name.startswith("NCCL_")
-    }
-    for name, costs in _DEBUGGING.items():
-        # NVIDIA_TF32_OVERRIDE=0 is a setting, not the absence of one
-        if variables.get(name, "") not in ("", "0") or (name == "NVIDIA_TF32_OVERRIDE" and variables.get(name) == "0"):
-            found[name] = costs
-    return found
 
 
 def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:

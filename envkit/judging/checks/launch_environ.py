@@ -6,73 +6,64 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envkit.facts import Facts
+from envkit.judging import variables as judgement
 from envkit.judging.checks import _launch as job
 from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
-from envkit.judging.checks._variables import LEFT_ON
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.launch import Launch
 from envkit.versions import Sm
 
-_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-# PyTorch, CUDA semantics, memory management, and the parser of its allocator's options; torch refuses another word
-_KEYS = {
-    "backend", "max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
-    "roundup_bypass_threshold_mb", "garbage_collection_threshold", "expandable_segments",
-    "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "pinned_num_register_threads",
-    "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse",
-    "per_process_memory_fraction", "throw_on_cudamalloc_oom",
-}  # fmt: skip
-_BOOLEANS = {"expandable_segments", "release_lock_on_cudamalloc", "pinned_use_cuda_host_register"}
-_SPLIT_LEAST = 20  # MiB: kLargeBuffer of the caching allocator, which max_split_size_mb must exceed
+# each of them has a check of its own in launch_gpus or launch_limits
+_ELSEWHERE = frozenset(
+    {
+        *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NCCL_SOCKET_IFNAME"),
+        *("NCCL_IB_HCA", "GLOO_SOCKET_IFNAME"),
+    }
+)
 
 
-def launch_allocator_settings_invalid(launch: Launch) -> Iterator[Finding]:
-    """The options of torch's allocator are such as torch takes."""
+def _known(launch: Launch) -> judgement.Known:
+    def lies(name: str, path: str) -> str | None:
+        mounted = (*(one.target for one in launch.job.mounts.value or ()), *(launch.job.tmpfs.value or ()))
+        if any(job.below(posixpath.normpath(path), target) for target in mounted):
+            return None  # what a mount brings is not looked into
+        there = launch.paths.need("what lies at the paths that the job names").get(posixpath.normpath(path))
+        if there is None:
+            return ""
+        return "program" if there.kind == "file" and there.mode & 0o111 else there.kind
+
+    def release(program: str) -> str:
+        wheels = job.image(launch).wheels.need("the installed packages")
+        return judgement.release_of(program, ((one.name, one.version) for one in wheels))
+
+    return judgement.Known(launch.job.environment.via, release, lies, _ELSEWHERE)
+
+
+def launch_variable_invalid(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """Every variable of the job that the table of variables knows has a value that its program takes."""
+    findings, doubts = judgement.invalid(job.variables(launch), _known(launch), facts)
+    yield from findings
+    unknown_if(doubts, "; ".join(doubts))
+
+
+def launch_variables_contradict(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """No two variables of the job contradict one another."""
+    yield from judgement.contradictions(job.variables(launch), launch.job.environment.via, facts)
+
+
+def launch_debug_variables_left_on(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """No variable that serves to find faults, or bends the precision, is on in the job."""
     env = job.variables(launch)
-    found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
-    skip_if(not found, f"neither {' nor '.join(_ALLOCATOR)} is set")
-    skip_if(job.torch_of(launch) is None, "there is no torch in the image")
-    for name, text in found.items():
-        for option in re.split(r",(?![^\[]*\])", text):
-            fault, severity = _refused(option.strip())
-            if fault:
-                yield Finding(
-                    f"{name} holds `{option.strip()}`: {fault}", severity, name, job.said(launch, name),
-                    f"fix or drop it: PyTorch's page on CUDA semantics lists the options; {job.AGAIN}",
-                )  # fmt: skip
-
-
-def _refused(option: str) -> tuple[str, Severity]:
-    """What is wrong with one option, empty if nothing is."""
-    key, colon, value = (part.strip() for part in option.partition(":"))
-    if not option:
-        return "", Severity.NOTE
-    if not colon:
-        return "it is not of the form key:value", Severity.ERROR
-    if key not in _KEYS:
-        return "torch knows no such option", Severity.WARNING
-    if key in _BOOLEANS and value not in ("True", "False"):
-        return "it takes True or False", Severity.ERROR
-    if key == "backend" and value not in ("native", "cudaMallocAsync"):
-        return "it takes native or cudaMallocAsync", Severity.ERROR
-    if key == "max_split_size_mb" and (not value.isdecimal() or int(value) <= _SPLIT_LEAST):
-        return f"it takes a number above {_SPLIT_LEAST}", Severity.ERROR
-    if key == "garbage_collection_threshold" and not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*", value):
-        return "it takes a number between 0 and 1", Severity.ERROR
-    return "", Severity.NOTE
-
-
-def launch_debug_variables_left_on(launch: Launch) -> Iterator[Finding]:
-    """No variable that serves to find faults is on in the job."""
-    env = job.variables(launch)
-    for name, left in LEFT_ON.items():
+    for row in judgement.debugging(env, facts):
         # what turns NCCL's transports off is launch-nccl-transport-disabled's
-        if name in env and left.on(env[name]) and not name.startswith("NCCL_"):
-            yield warning(
-                f"{name} is `{env[name]}`: {left.costs}",
-                name,
-                job.said(launch, name),
-                f"unset {name} unless this run is meant to find a fault; {job.AGAIN}",
+        if not row.name.startswith("NCCL_"):
+            yield Finding(
+                f"{row.name} is `{env[row.name]}`: {row.costs}",
+                Severity[(row.weighs or "warning").upper()],
+                row.name,
+                job.said(launch, row.name),
+                f"unset {row.name} unless this run is meant to find a fault; {job.AGAIN}",
             )
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from envkit.facts import Facts
 from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
 from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
+from envkit.judging.variables import cuda_devices, rows, withholds_gpus
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.host.gpu import Fabric, Gpu, Process, RowRemap
 from envkit.subjects.launch import Launch
 
 _VISIBLE, _NVIDIA_VISIBLE = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-# the container toolkit's own list
-_KNOWN = {"all", "compat32", "compute", "display", "graphics", "ngx", "utility", "video"}
 _TAKEN = 0.1  # of a GPU's memory: a desktop's screen takes 2 % of 24 GB; a proposal
 
 
@@ -196,50 +196,19 @@ def launch_cuda_visible_devices_invalid(launch: Launch) -> Iterator[Finding]:
     gpus = some_given(launch)
     if text is None:
         return
-    complaint, severity = _unfit(text, gpus)
+    complaint = cuda_devices(text, len(gpus), lambda at: gpus[at].uuid.need(f"the UUID of GPU {gpus[at].index}"))
+    severity = Severity.ERROR
+    hidden = len(gpus) - len(text.split(","))
+    if not complaint and hidden > 0:
+        complaint, severity = f"is `{text}` and hides {hidden} of the {len(gpus)} GPUs of the job", Severity.WARNING
     if complaint:
         yield Finding(
-            complaint,
+            f"{_VISIBLE} {complaint}",
             severity,
             _VISIBLE,
             {**said(launch, _VISIBLE), f"{len(gpus)} GPUs": launch.job.gpus.via},
             f"choose with --gpus and unset {_VISIBLE}, or name GPUs from 0 to {len(gpus) - 1}; {AGAIN}",
         )
-
-
-def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
-    """What is wrong with the list, empty if nothing is, and how much it matters."""
-    names = [one.strip() for one in text.split(",")]
-    if text.strip().lower() in ("", "-1", "none", "nodevfiles"):
-        return f"{_VISIBLE} is `{text}` and hides every GPU", Severity.ERROR
-    kinds = {"MIG" if one.startswith("MIG-") else "UUID" if one.startswith("GPU-") else "index" for one in names}
-    if len(kinds) > 1:
-        return f"{_VISIBLE} mixes {' and '.join(sorted(kinds))} in `{text}`", Severity.ERROR
-    if kinds == {"MIG"}:
-        if len(names) > 1:
-            return f"{_VISIBLE} names {len(names)} MIG instances, and CUDA uses only the first", Severity.ERROR
-        raise Unknown(f"{_VISIBLE} names a MIG instance, and those were not listed")
-    met: list[int] = []
-    for place, name in enumerate(names):
-        if name.isdecimal():
-            at = int(name) if int(name) < len(gpus) else -1
-        else:
-            uuids = [gpu.uuid.need(f"the UUID of GPU {gpu.index}") for gpu in gpus]
-            fitting = [number for number, uuid in enumerate(uuids) if name and uuid.startswith(name)]
-            at = fitting[0] if len(fitting) == 1 else -1
-        if at < 0:
-            return (
-                f"{_VISIBLE} names `{name}` and the container has {len(gpus)} GPUs, counted from 0: CUDA hides it and "
-                f"all that follow, so that {place} of {len(names)} stay visible",
-                Severity.ERROR,
-            )
-        if at in met:
-            return f"{_VISIBLE} names GPU {at} twice in `{text}`, and CUDA then refuses to start", Severity.ERROR
-        met.append(at)
-    if len(met) < len(gpus):
-        hidden = len(gpus) - len(met)
-        return f"the job gets {len(gpus)} GPUs and {_VISIBLE}=`{text}` hides {hidden} of them", Severity.WARNING
-    return "", Severity.NOTE
 
 
 def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding]:
@@ -259,8 +228,7 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
             fix,
         )
         return
-    words = [one.strip() for one in text.split(",") if one.strip()]
-    if not words or "void" in words or words == ["none"]:
+    if withholds_gpus(text):
         yield error(
             f"the job wants GPUs and {_NVIDIA_VISIBLE} is `{text}`, with which the toolkit's runtime mounts none",
             _NVIDIA_VISIBLE,
@@ -269,7 +237,7 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
         )
 
 
-def launch_driver_capabilities_incomplete(launch: Launch) -> Iterator[Finding]:
+def launch_driver_capabilities_incomplete(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """NVIDIA_DRIVER_CAPABILITIES, where it is set, holds compute and utility and no unknown word."""
     wanted(launch)
     text = variables(launch).get(_CAPABILITIES, "")
@@ -277,7 +245,9 @@ def launch_driver_capabilities_incomplete(launch: Launch) -> Iterator[Finding]:
         return  # the default is compute,utility
     words = {one.strip() for one in text.split(",") if one.strip()}
     hook = launch.job.way.value != "cdi"
-    faults = [(f"the unknown word {word}", Severity.ERROR) for word in sorted(words - _KNOWN)]
+    faults = [
+        (f"the unknown word {word}", Severity.ERROR) for word in sorted(words - set(rows(facts)[_CAPABILITIES].values))
+    ]
     if "all" not in words:
         faults += [("no compute, so libcuda is not mounted", Severity.ERROR)] if "compute" not in words else []
         faults += [("no utility, so NVML is not mounted", Severity.WARNING)] if "utility" not in words else []

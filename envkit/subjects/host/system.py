@@ -198,7 +198,8 @@ class NamedPath:
     """A path that a variable names.
 
     ``kind`` is "directory", "file", "other" or "absent"; ``writable`` whether this user may write there or, where it
-    is absent, create it; ``holds`` the entries looked for that are there ("bin/nvcc", "control").
+    is absent, create it; ``holds`` the entries looked for that are there ("bin/nvcc", "control"); ``executable``
+    whether this user may run a file, None where nobody asked.
     """
 
     variable: str
@@ -206,6 +207,7 @@ class NamedPath:
     kind: str
     writable: bool = False
     holds: tuple[str, ...] = ()
+    executable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

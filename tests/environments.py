@@ -1,0 +1,116 @@
+"""Healthy environments as launchers, images and people really set them: none of them may raise an alarm."""
+
+from __future__ import annotations
+
+HEALTHY: dict[str, dict[str, str]] = {
+    "torchrun": {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8",
+        "LOCAL_WORLD_SIZE": "8", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_RANK": "3", "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": "8", "OMP_NUM_THREADS": "1", "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    },
+    "torchrun on two machines": {
+        "MASTER_ADDR": "node-0.svc.cluster.local", "MASTER_PORT": "1234", "RANK": "15", "LOCAL_RANK": "7",
+        "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
+    },
+    "a launcher that gives each rank its GPU": {
+        "CUDA_VISIBLE_DEVICES": "0", "LOCAL_RANK": "5", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8",
+    },
+    "Slurm": {
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3", "GPU_DEVICE_ORDINAL": "0,1,2,3", "SLURM_PROCID": "3", "SLURM_NTASKS": "8",
+        "OMP_NUM_THREADS": "16", "OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "TMPDIR": "/tmp",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "ROCR_VISIBLE_DEVICES": "0,1,2,3",
+    },
+    "Slurm with srun and env://": {
+        "MASTER_ADDR": "gpu-a-07", "MASTER_PORT": "29510", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4",
+        "NCCL_SOCKET_IFNAME": "^lo,docker0", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_DEBUG": "WARN",
+    },
+    "Open MPI": {
+        "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_btl": "^openib", "UCX_TLS": "rc,cuda,sm",
+        "UCX_NET_DEVICES": "mlx5_0:1", "UCX_MEMTYPE_CACHE": "n", "OMP_NUM_THREADS": "4",
+    },
+    "Intel MPI": {"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "mlx", "KMP_AFFINITY": "granularity=fine,compact,1,0",
+        "KMP_BLOCKTIME": "1", "OMP_NUM_THREADS": "8,1", "MKL_NUM_THREADS": "8"},
+    "Kubernetes with CDI": {
+        "NVIDIA_VISIBLE_DEVICES": "void", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1", "NCCL_DEBUG": "INFO", "PYTHONUNBUFFERED": "1",
+    },
+    "Kubernetes' device plugin": {"NVIDIA_VISIBLE_DEVICES": "GPU-01111111-2222-3333-4444-555555555555",
+        "NVIDIA_DRIVER_CAPABILITIES": "all"},
+    "Kubernetes' device plugin with volume mounts": {"NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"},
+    "Kubeflow's PyTorchJob": {
+        "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": "0", "PYTHONUNBUFFERED": "0",
+        "PET_NPROC_PER_NODE": "8", "PET_NNODES": "2", "LOCAL_WORLD_SIZE": "1",
+    },
+    "nvidia/cuda": {
+        "NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "CUDA_VERSION": "12.4.1",
+        "NVIDIA_REQUIRE_CUDA": "cuda>=12.4 brand=tesla,driver>=470,driver<471", "NCCL_VERSION": "2.21.5-1",
+        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+        "LIBRARY_PATH": "/usr/local/cuda/lib64/stubs",
+    },
+    "NGC's PyTorch": {
+        "CUDA_VERSION": "12.8.0.038", "CUDA_DRIVER_VERSION": "570.86.10", "CUDA_CACHE_DISABLE": "1",
+        "NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility,video",
+        "TORCH_CUDA_ARCH_LIST": "7.5 8.0 8.6 9.0 10.0 12.0+PTX", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1",
+        "CUDA_HOME": "/usr/local/cuda", "CUDA_MODULE_LOADING": "LAZY", "PYTHONIOENCODING": "utf-8",
+        "UCC_CL_BASIC_TLS": "^sharp", "TORCHINDUCTOR_CUTLASS_DIR": "/opt/pytorch/pytorch/third_party/cutlass",
+        "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas", "TRITON_CUDART_PATH": "/usr/local/cuda/include",
+        "NVIDIA_PRODUCT_NAME": "PyTorch", "NVIDIA_PYTORCH_VERSION": "25.01", "PYTORCH_BUILD_VERSION": "2.6.0a0",
+        "NCCL_VERSION": "2.25.1", "OPENUCX_VERSION": "1.18.0", "TENSORBOARD_PORT": "6006", "MAX_JOBS": "16",
+    },
+    "NGC's JAX": {
+        "XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_autotune_level=4",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.90", "JAX_PLATFORMS": "cuda,cpu", "NCCL_NVLS_ENABLE": "0",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1", "JAX_ENABLE_X64": "false", "TF_CPP_MIN_LOG_LEVEL": "1",
+    },
+    "TensorFlow": {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_GPU_ALLOCATOR": "cuda_malloc_async",
+        "TF_ENABLE_ONEDNN_OPTS": "1", "TF_XLA_FLAGS": "--tf_xla_auto_jit=2", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    "conda activate": {
+        "CONDA_PREFIX": "/opt/conda", "CUDA_HOME": "/opt/conda", "MKL_INTERFACE_LAYER": "LP64,GNU",
+        "MKL_THREADING_LAYER": "GNU", "PYTHONNOUSERSITE": "1", "XDG_DATA_DIRS": "/opt/conda/share:/usr/share",
+    },
+    "a developer's shell": {
+        "CUDA_HOME": "/usr/local/cuda", "CUDA_PATH": "/usr/local/cuda", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a;9.0+PTX",
+        "MAX_JOBS": "8", "XDG_RUNTIME_DIR": "/run/user/1000", "XDG_CACHE_HOME": "/home/a/.cache", "PYTHONPATH": "src:.",
+    },
+    "official Python images": {"PYTHON_VERSION": "3.12.8", "PYTHON_SHA256": "c90", "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random", "PYTHONUTF8": "1"},
+    "Hugging Face": {
+        "HF_HOME": "/data/hf", "HF_HUB_CACHE": "/data/hf/hub", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
+        "HF_HUB_ENABLE_HF_TRANSFER": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error",
+        "HF_ENDPOINT": "https://huggingface.co", "TRANSFORMERS_CACHE": "/data/hf/hub",
+    },
+    "reproducible": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "0", "TF_DETERMINISTIC_OPS": "1",
+        "MKL_CBWR": "AVX2,STRICT"},
+    "reproducible, two sizes": {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8"},
+    "Megatron": {
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1", "NCCL_IB_SL": "1", "NCCL_IB_TIMEOUT": "19",
+        "NCCL_P2P_NET_CHUNKSIZE": "2097152",
+        "TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "NVTE_DP_AMAX_REDUCE_INTERVAL": "0",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_CUMEM_ENABLE": "1", "NCCL_NVLS_ENABLE": "0",
+    },
+    "vLLM": {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "NCCL_CUMEM_ENABLE": "0", "VLLM_CACHE_ROOT": "/var/cache/vllm",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": "/var/cache/inductor"},
+    "AWS EFA": {
+        "FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_PROTO": "simple",
+        "NCCL_SOCKET_IFNAME": "^docker,lo", "NCCL_BUFFSIZE": "8388608", "NCCL_NET_PLUGIN": "ofi",
+        "NCCL_TUNER_PLUGIN": "ofi",
+    },
+    "GKE's TCPX": {"NCCL_NET": "gIB", "NCCL_CROSS_NIC": "0", "NCCL_ALGO": "Ring,Tree", "NCCL_NET_GDR_LEVEL": "PIX",
+        "NCCL_P2P_LEVEL": "NVL", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG": "info", "NCCL_MIN_NCHANNELS": "4",
+        "NCCL_MAX_NCHANNELS": "12"},
+    "NCCL by collective": {"NCCL_ALGO": "allreduce:tree,nvls;broadcast:ring", "NCCL_PROTO": "^LL128"},
+    "one MIG instance": {"CUDA_VISIBLE_DEVICES": "MIG-01111111-2222-3333-4444-555555555555"},
+    "the beginning of a UUID": {"CUDA_VISIBLE_DEVICES": "GPU-01111111"},
+    "one GPU and an end mark": {"CUDA_VISIBLE_DEVICES": "0, 1"},
+    "bound threads": {"OMP_PROC_BIND": "spread,close", "OMP_PLACES": "{0:4}:8:4", "OMP_SCHEDULE": "guided,4",
+        "OMP_WAIT_POLICY": "passive", "OMP_STACKSIZE": "16M", "GOMP_CPU_AFFINITY": "0-15:2 16"},
+    "allocator": {"PYTORCH_CUDA_ALLOC_CONF": "backend:native,roundup_power2_divisions:[256:1,512:2,1024:4,>:8],",
+        "PYTORCH_ALLOC_CONF": "backend:native,roundup_power2_divisions:[256:1, 512:2,1024:4,>:8],"},
+    "empty ones of a template": {"MASTER_PORT": "", "NCCL_DEBUG": "", "OMP_NUM_THREADS": "", "CUDA_HOME": "",
+        "PYTORCH_CUDA_ALLOC_CONF": "", "NCCL_IB_HCA": ""},
+    "compiling": {"TORCH_LOGS": "+dynamo,graph_breaks,-inductor", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+        "TRITON_CACHE_DIR": "/var/cache/triton", "TORCHINDUCTOR_MAX_AUTOTUNE": "1", "CUDA_CACHE_MAXSIZE": "4294967296"},
+}  # fmt: skip
