@@ -68,6 +68,8 @@ class Reason(StrEnum):
     NO_PROMISE = "no-promise"  # the image carries no label of envkit's
     NOT_IMPORTED = "not-imported"  # no test imported torch in the process that would have told
     READER_DIED = "reader-died"  # what read it hung or was killed
+    NONSENSE = "nonsense"  # the source said what cannot be
+    NEWER = "newer"  # a document says it in words that only a newer version knows
     NEWER_ON_DEFAULT_INDEX = "newer-on-default-index"  # an extra index has builds of torch older than the default's
 
 

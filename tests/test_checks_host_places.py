@@ -95,6 +95,7 @@ PLACES = {
             **some_gpus("h100", 3),
             "device_nodes": nodes("h100", 3),
             "shm": 64 << 30,
+            "shm_free": 64 << 30,
             "control_group": {"memory": 256 << 30, "memory_used": 1 << 30, "processors": 24, "tasks": -1},
         },
         # a pool of 224 threads on 24 processors is slow in every container with a quota
@@ -128,6 +129,7 @@ PLACES = {
             "pci.*.iommu": UNSUPPORTED,
             "throttling": UNSUPPORTED,
             "pci_gpus.0.device": "0x27b8",
+            "pci.2.device": "0x27b8",
         },
     ),
     "a laptop": Where(

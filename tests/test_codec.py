@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from fuzzed import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from envkit.errors import UsageError
 from envkit.model import Observed, Reason, Unknown, ValueState
@@ -25,6 +26,7 @@ from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 SUBJECTS: tuple[type[Any], ...] = (Host, Image, SmokeRun)
 DOTTED: tuple[type[Any], ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
+PLAIN = st.characters(max_codepoint=126, exclude_characters="\n")
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     int: st.integers(-(2**53), 2**53),
@@ -51,6 +53,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         reasons = st.sampled_from([None, *Reason])
         lost: st.SearchStrategy[Any] = st.builds(Observed.lost, st.just("lost"), SIMPLE[str], reasons)
         return st.one_of(st.builds(Observed.of, of(parts[0]), SIMPLE[str]), lost)
+    if origin is Annotated:
+        return _limited(parts[0], parts[1])
     if origin is Literal:
         return st.sampled_from(parts)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -63,9 +67,18 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     if origin in (Union, UnionType):
         return st.one_of(*map(of, parts))
     if is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{one.name: NAMES.get((kind, one.name)) or of(hints[one.name]) for one in fields(kind)})
     raise TypeError(f"no strategy for {kind}")
+
+
+def _limited(kind: Any, meta: Meta) -> st.SearchStrategy[Any]:
+    """Values within the limits of a type that has some."""
+    if kind is int:
+        return st.integers(-(2**53) if meta.ge is None else int(meta.ge), 2**53 if meta.le is None else int(meta.le))
+    if kind is float:
+        return st.floats(meta.ge, meta.le, allow_nan=False, allow_infinity=False)
+    return st.from_regex(meta.pattern, alphabet=PLAIN) if meta.pattern else st.text(PLAIN, min_size=1, max_size=5)
 
 
 @pytest.mark.slow  # hypothesis over every field of every subject

@@ -239,7 +239,10 @@ def test_one_thing_has_one_stand_in() -> None:
 
 
 def test_what_works_there_and_not_here_comes_first() -> None:
-    good, bad = machines.host("h100"), machines.host("h100", {"nvml.gpus.3.remap.failed": True, "kernel": "9.9"})
+    good, bad = (
+        machines.host("h100"),
+        machines.host("h100", {"nvml.gpus.3.remap.failed": True, "kernel": "9.9", "kernels.0.release": "9.9"}),
+    )
     changes = hosts.changes(good, bad, FACTS)
     assert changes[0].kind == "check"
     assert changes[0].weight is Weight.BREAKING
@@ -430,7 +433,7 @@ def test_a_contract_never_makes_a_finding_green() -> None:
 
 
 def test_the_parts_of_a_machine_are_marked_by_their_worst() -> None:
-    seen = machines.host("h100", {"nvml.gpus.3.remap.failed": True, "shm": 2 << 30, "log": None})
+    seen = machines.host("h100", {"nvml.gpus.3.remap.failed": True, "shm": 2 << 30, "shm_free": 2 << 30, "log": None})
     _, (table,) = doctor.report(seen, time.monotonic())
     marks = {row[1]: row[0] for row in table.rows}
     assert (marks["GPUs"], marks["kernel log"], marks["machine"], marks["contract"]) == ("✗", "?", "?", "-")

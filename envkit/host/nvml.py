@@ -21,7 +21,7 @@ import pynvml
 
 from envkit.host import nvml_names as names
 from envkit.host.root import Source
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import gpu
 from envkit.versions import Cuda, Driver, Sm
@@ -67,9 +67,10 @@ class NvmlFault(Exception):
     ``code`` is below zero where NVML returned no error: what it said cannot be, or it was not asked.
     """
 
-    def __init__(self, code: int, said: str) -> None:
+    def __init__(self, code: int, said: str, reason: Reason | None = None) -> None:
         super().__init__(said)
         self.code = code
+        self.reason = reason
 
     @property
     def unsupported(self) -> bool:
@@ -87,7 +88,7 @@ def _fault(code: int) -> NvmlFault:
 
 
 def _garbage(what: object) -> NvmlFault:
-    return NvmlFault(_NO_ERROR, f"returned {what}, which cannot be")
+    return NvmlFault(_NO_ERROR, f"returned {what}, which cannot be", Reason.NONSENSE)
 
 
 def _ask(call: Callable[..., T], *arguments: Any) -> T:
@@ -99,7 +100,7 @@ def _ask(call: Callable[..., T], *arguments: Any) -> T:
     except pynvml.NVMLLibraryMismatchError as error:
         raise _fault(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
     except UnicodeDecodeError as error:
-        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8") from error
+        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8", Reason.NONSENSE) from error
 
 
 def _text(value: str | bytes) -> str:
@@ -107,7 +108,7 @@ def _text(value: str | bytes) -> str:
     try:
         text = value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:
-        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8") from error
+        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8", Reason.NONSENSE) from error
     if not text.isprintable():
         raise _garbage(ascii(text))
     if text.strip() in ("", "N/A", "[N/A]"):
@@ -156,7 +157,7 @@ def _observed(via: str, make: Callable[[], T], instead: T | None = None) -> Obse
         return Observed.of(make(), via)
     except NvmlFault as fault:
         if not fault.unsupported:
-            return Observed.lost(f"{via} {fault}", via)
+            return Observed.lost(f"{via} {fault}", via, fault.reason)
         return Observed.unsupported(via) if instead is None else Observed.of(instead, via)
 
 
@@ -448,9 +449,9 @@ def _pcie(device: _Device) -> gpu.PcieLink:
     replays = device.optional(-1, pynvml.nvmlDeviceGetPcieReplayCounter)
     return gpu.PcieLink(
         _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), 1, 16),
-        _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth), 1, 32),
+        _word(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth), names.LANES),
         _within(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), 1, 16),
-        _within(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth), 1, 32),
+        _word(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth), names.LANES),
         _within(replays, -1, (1 << 32) - 1),
     )
 
@@ -604,8 +605,8 @@ def _license(device: _Device) -> str:
     return "licensed" if any(feature.featureState for feature in features) else "unlicensed"
 
 
-def _p2p(device: _Device, others: Sequence[_Device]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _p2p(device: _Device, others: Sequence[_Device]) -> Mapping[str, gpu.Peer]:
+    found: dict[str, gpu.Peer] = {}
     for other in others:
         if other.index == device.index or other.handle is None:
             continue
@@ -720,7 +721,7 @@ def _recovery(device: _Device) -> str:
     return names.ACTIONS.get(action, f"action {action}")
 
 
-def _confidential() -> str:
+def _confidential() -> gpu.Confidential:
     if _ask(pynvml.nvmlSystemGetConfComputeState).ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_DISABLED:
         return "off"
     ready = _ask(pynvml.nvmlSystemGetConfComputeGpusReadyState)

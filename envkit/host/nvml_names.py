@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
-from envkit.subjects.host.gpu import FabricState, Mode, Virtual
+from envkit.subjects.host.gpu import ComputeMode, FabricState, Mode, Peer, Truth, Virtual
+from envkit.subjects.host.values import LanesOrNone
 
 # NVML_GPU_RECOVERY_ACTION_*
 ACTIONS = {
@@ -17,9 +18,14 @@ REASONS = (
     "gpu idle", "applications clocks setting", "sw power cap", "hw slowdown", "sync boost", "sw thermal slowdown",
     "hw thermal slowdown", "hw power brake slowdown", "display clock setting", "board limit", "reliability",
 )  # fmt: skip
-COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+COMPUTE_MODES: Mapping[int, ComputeMode] = {
+    0: "default",
+    1: "exclusive thread",
+    2: "prohibited",
+    3: "exclusive process",
+}
 VIRTUAL: Mapping[int, Virtual] = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
-P2P = {
+P2P: Mapping[int, Peer] = {
     0: "ok", 1: "chipset not supported", 2: "gpu not supported", 3: "topology not supported", 4: "disabled by regkey",
     5: "not supported", 6: "unknown",
 }  # fmt: skip
@@ -38,6 +44,7 @@ REMOTES: Mapping[int, Literal["gpu", "switch"]] = {0: "gpu", 2: "switch"}
 FABRIC_STATES: Mapping[int, FabricState] = {1: "not started", 2: "in progress", 3: "completed"}
 # NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of two bits each, 0 not supported, 1 true, 2 false
 FABRIC_HEALTH = {"bandwidth degraded": 0, "route recovery": 2, "route unhealthy": 4, "access timeout recovery": 6}
-FABRIC_TRUTH = {0: "not supported", 1: "true", 2: "false"}
+FABRIC_TRUTH: Mapping[int, Truth] = {0: "not supported", 1: "true", 2: "false"}
 FABRIC_CONFIGURATION = 8  # the shift of four bits: 0 not supported, 1 nothing incorrect, above what is
+LANES: Mapping[int, LanesOrNone] = {lanes: lanes for lanes in get_args(LanesOrNone) if lanes}
 MODES: Mapping[int, Mode] = {0: "off", 1: "on"}  # nvmlEnableState_t

@@ -147,7 +147,7 @@ def read_groups(
 
     ``meanwhile`` is called once while the children read, for work of this process that does not wait for them.
     """
-    kinds = get_type_hints(Host)
+    kinds = get_type_hints(Host, include_extras=True)
     found: dict[str, Observed[Any]] = {}
     lanes = []
     plans: dict[str, tuple[Group, dict[str, Any]]] = {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
-from envkit.subjects.host.pci import PciDevice, PciKind, PciLink, PciPayload
+from envkit.subjects.host.pci import PciDevice, PciKind, PciLink, PciPayload, PciPower
+from envkit.subjects.host.values import Lanes, PacketBytes
 
 T = TypeVar("T")
 
@@ -70,7 +71,8 @@ def parse_link(texts: Mapping[str, str]) -> PciLink:
     widths = [int(texts[name]) for name in ("current_link_width", "max_link_width")]
     if not all(0 < width <= 32 for width in widths):
         raise ValueError(f"the link's width is {widths[0]} of {widths[1]}")
-    return PciLink(float(speeds[0][1]), widths[0], float(speeds[1][1]), widths[1])
+    now, most = (cast(Lanes, width) for width in widths)  # another one is refused when the value is read back
+    return PciLink(float(speeds[0][1]), now, float(speeds[1][1]), most)
 
 
 def parse_aer(text: str, total: str) -> int:
@@ -109,7 +111,8 @@ def parse_payload(config: bytes) -> PciPayload:
             raise ValueError(f"a capability lies at 0x{at:x}")
         if config[at] == _PCIE:
             can, control = _word(config, at + 4, 4), _word(config, at + 8, 2)
-            return PciPayload(128 << (control >> 5 & 7), 128 << (can & 7), 128 << (control >> 12 & 7))
+            coded = (control >> 5 & 7, can & 7, control >> 12 & 7)
+            return PciPayload(*(cast(PacketBytes, 128 << size) for size in coded))  # as of links
         at = config[at + 1] & 0xFC
     raise LookupError("no PCI Express capability")
 
@@ -143,7 +146,7 @@ def _seen(path: str, read: Callable[[], T]) -> Observed[T]:
         return Observed.lost(short(error), via)
 
 
-def _config(place: HostRoot, path: str, power: Observed[str], wanted: int) -> bytes:
+def _config(place: HostRoot, path: str, power: Observed[PciPower], wanted: int) -> bytes:
     """``wanted`` bytes of the configuration space; raises PermissionError if less is shown, OSError if it sleeps."""
     if power.value == "suspended":
         raise OSError(11, "the device sleeps, and reading would wake it up")
@@ -167,7 +170,7 @@ def _links(place: HostRoot, path: str) -> PciLink:
     return parse_link({name: place.word(f"{path}/{name}") for name in names})
 
 
-def _redirects(place: HostRoot, path: str, power: Observed[str]) -> tuple[str, ...]:
+def _redirects(place: HostRoot, path: str, power: Observed[PciPower]) -> tuple[str, ...]:
     config = _config(place, path, power, _WHOLE)
     if len(config) <= _PLAIN:  # a device without the extended space
         raise LookupError("no extended capabilities")
@@ -177,7 +180,7 @@ def _redirects(place: HostRoot, path: str, power: Observed[str]) -> tuple[str, .
 def _device(place: HostRoot, address: str, kind: PciKind, vendor: str) -> PciDevice:
     path = f"{BUS}/{address}"
     real = place.path(path).resolve().parts
-    power = _seen(f"{path}/power/runtime_status", lambda: place.word(f"{path}/power/runtime_status"))
+    power = _seen(f"{path}/power/runtime_status", lambda: cast(PciPower, place.word(f"{path}/power/runtime_status")))
     return PciDevice(
         address,
         kind,

@@ -9,14 +9,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from envkit.host.cpu import parse_uptime
 from envkit.host.fabric import settings
 from envkit.host.pci import ADDRESS, driver_of
 from envkit.host.root import HostRoot, Source, by_name, short
 from envkit.model import Observed
-from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
+from envkit.subjects.host.fabric import Cufile, Gid, LinkLayer, PortState, RdmaDevice, RdmaPort
 
 T = TypeVar("T")
 
@@ -37,11 +37,23 @@ def parse_word(text: str) -> str:
     return found[1]
 
 
-def parse_layer(text: str) -> str:
+_LAYERS: Mapping[str, LinkLayer] = {layer: layer for layer in get_args(LinkLayer)}
+_STATES: Mapping[str, PortState] = {state: state for state in get_args(PortState)}
+
+
+def parse_layer(text: str) -> LinkLayer:
     """A link layer; raises ValueError on what the kernel does not write."""
-    if text not in ("InfiniBand", "Ethernet", "Unknown", "Unspecified"):
+    if text not in _LAYERS:
         raise ValueError(f"`{text[:40]}` is no link layer")
-    return text
+    return _LAYERS[text]
+
+
+def parse_state(text: str) -> PortState:
+    """The state of "4: ACTIVE"; raises ValueError on anything else."""
+    word = parse_word(text)
+    if word not in _STATES:
+        raise ValueError(f"`{word}` is no state of a port")
+    return _STATES[word]
 
 
 def parse_rate(text: str) -> float:
@@ -114,7 +126,7 @@ def _port(place: HostRoot, device: str, number: int, umads: Observed[tuple[tuple
     return RdmaPort(
         number,
         layer,
-        _read(place, f"{path}/state", parse_word),
+        _read(place, f"{path}/state", parse_state),
         _read(place, f"{path}/phys_state", parse_word),
         _read(place, f"{path}/rate", parse_rate),
         _counters(place, path),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -98,35 +98,58 @@ def to_plain(subject: object) -> Any:
     return _without_empty_reasons(msgspec.to_builtins(subject, enc_hook=_encode))
 
 
-class _UnknownWord(Exception):
-    """A word that is none of those which its field may hold."""
+class _Unfit(Exception):
+    """A word or a number that is none of those which its field may hold, and what that means for the observation."""
+
+    def __init__(self, said: object, reason: Reason) -> None:
+        shown = repr(said)[:_SHOWN]
+        means = "this version does not know" if reason is Reason.NEWER else "cannot be"
+        super().__init__(f"it says {shown}, which {means}")
+        self.reason = reason
+
+
+_SHOWN = 60  # characters of a value that cannot be
 
 
 @cache
 def _hints(kind: type[Any]) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
+
+
+def _fits(kind: Any, plain: object) -> bool:
+    try:
+        msgspec.convert(plain, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _known(kind: Any, plain: Any) -> Any:
-    """The data of a ``kind``, where the innermost observation that holds an unknown word is a missing one.
+    """The data of a ``kind``, where the innermost observation that holds what its field cannot is a missing one.
 
-    Raises _UnknownWord where no observation holds it.  What does not fit for another reason stays as it is.
+    Raises _Unfit where no observation holds it.  What does not fit for another reason stays as it is.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Literal:
-        if isinstance(plain, str) and plain not in parts:
-            raise _UnknownWord(plain)
+        if isinstance(plain, type(parts[0])) and plain not in parts:
+            raise _Unfit(plain, Reason.NEWER if isinstance(plain, str) else Reason.NONSENSE)
+        return plain
+    if origin is Annotated:
+        if not _fits(kind, plain) and _fits(parts[0], plain):
+            raise _Unfit(plain, Reason.NONSENSE)
         return plain
     if kind is ImportEnd and isinstance(plain, str):
         try:
             return ImportEnd(plain)
         except ValueError:
-            raise _UnknownWord(plain) from None
+            raise _Unfit(plain, Reason.NEWER) from None
     if origin is Observed and is_observation(plain):
+        if plain["value"] is None:
+            return plain
         try:
             return {**plain, "value": _known(parts[0], plain["value"])}
-        except _UnknownWord as word:
-            return to_plain(Observed.lost(f"it says {str(word)!r}, which this version does not know", plain["via"]))
+        except _Unfit as unfit:
+            return to_plain(Observed.lost(str(unfit), plain["via"], unfit.reason))
     if origin in (Union, UnionType):
         inner = [part for part in parts if part is not NoneType]
         return plain if plain is None or len(inner) != 1 else _known(inner[0], plain)
@@ -143,13 +166,13 @@ def _known(kind: Any, plain: Any) -> Any:
 def converted(kind: type[T], data: object) -> T:
     """The subject of type ``kind`` out of plain data; raises ValueError naming the first field that does not fit.
 
-    A word that a newer version may know makes the observation that holds it a missing one.
+    A word that a newer version may know makes the observation that holds it a missing one, as does what cannot be.
     """
     plain = _reasoned(data)
     try:
         return msgspec.convert(plain, kind, dec_hook=_decode)
     except msgspec.ValidationError:
-        with suppress(_UnknownWord):  # the field itself is then named by the error
+        with suppress(_Unfit):  # the field itself is then named by the error
             plain = _known(kind, plain)
         return msgspec.convert(plain, kind, dec_hook=_decode)
 

@@ -44,6 +44,7 @@ from envkit.subjects.host.log import LogLine as LogLine
 from envkit.subjects.host.pci import PciDevice as PciDevice
 from envkit.subjects.host.pci import PciLink as PciLink
 from envkit.subjects.host.pci import PciPayload as PciPayload
+from envkit.subjects.host.values import Amount, Count, Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,10 @@ class Disk:
 
     use: str
     path: str
-    free: Observed[int] = field(default_factory=Observed)
-    total: Observed[int] = field(default_factory=Observed)
-    inodes_free: Observed[int] = field(default_factory=Observed)
-    inodes: Observed[int] = field(default_factory=Observed)
+    free: Observed[Count] = field(default_factory=Observed)
+    total: Observed[Count] = field(default_factory=Observed)
+    inodes_free: Observed[Count] = field(default_factory=Observed)
+    inodes: Observed[Count] = field(default_factory=Observed)
     flags: Observed[tuple[str, ...]] = field(default_factory=Observed)
 
 
@@ -65,8 +66,8 @@ class Disk:
 class Limit:
     """A resource limit, -1 for unlimited; bytes for memlock and stack, files for nofile."""
 
-    soft: int
-    hard: int
+    soft: Told
+    hard: Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Service:
     load: str
     active: str
     enabled: str = ""
-    restarts: int = 0
+    restarts: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,14 @@ class Host:
     pci_gpus: Observed[tuple[PciGpu, ...]] = field(default_factory=Observed)
     driver_gpus: Observed[tuple[DriverGpu, ...]] = field(default_factory=Observed)
     device_nodes: Observed[tuple[DeviceNode, ...]] = field(default_factory=Observed)
-    driver_majors: Observed[Mapping[str, int]] = field(default_factory=Observed)
+    driver_majors: Observed[Mapping[str, Count]] = field(default_factory=Observed)
     dev_char: Observed[tuple[str, ...]] = field(default_factory=Observed)
     mig_capabilities: Observed[tuple[MigCapability, ...]] = field(default_factory=Observed)
     # the PCI bus: GPUs, NVSwitches, network adapters and the bridges above them
     pci: Observed[tuple[PciDevice, ...]] = field(default_factory=Observed)
     # the kernel log's telling lines, and the seconds after boot at which it begins
     log: Observed[tuple[LogLine, ...]] = field(default_factory=Observed)
-    log_start: Observed[float] = field(default_factory=Observed)
+    log_start: Observed[Amount] = field(default_factory=Observed)
     # fabric and network: NVSwitches and RDMA cards on the bus, the cards that manage NVSwitches (none where these are
     # on the bus themselves), the daemons, RDMA devices, loaded modules of RDMA and GPUDirect, GDRCopy's node
     # ("usable", "absent" or why it cannot be opened), what NCCL's files set
@@ -163,8 +164,8 @@ class Host:
     clock: Observed[system.Clock] = field(default_factory=Observed)
     synchronisation: Observed[system.Synchronisation] = field(default_factory=Observed)
     today: Observed[str] = field(default_factory=Observed)
-    uptime: Observed[int] = field(default_factory=Observed)
-    suspends: Observed[int] = field(default_factory=Observed)
+    uptime: Observed[Count] = field(default_factory=Observed)
+    suspends: Observed[Count] = field(default_factory=Observed)
     names: Observed[system.Names] = field(default_factory=Observed)
     # processors and memory: shm is the size of /dev/shm in bytes, oom_kills how often the kernel killed for want of
     # memory since boot, tasks and control_group what this process may have
@@ -174,16 +175,16 @@ class Host:
     numa: Observed[tuple[system.NumaNode, ...]] = field(default_factory=Observed)
     memory: Observed[system.Memory] = field(default_factory=Observed)
     memory_errors: Observed[tuple[system.MemoryController, ...]] = field(default_factory=Observed)
-    oom_kills: Observed[int] = field(default_factory=Observed)
-    shm: Observed[int] = field(default_factory=Observed)
-    shm_free: Observed[int] = field(default_factory=Observed)
+    oom_kills: Observed[Count] = field(default_factory=Observed)
+    shm: Observed[Count] = field(default_factory=Observed)
+    shm_free: Observed[Count] = field(default_factory=Observed)
     tasks: Observed[system.Tasks] = field(default_factory=Observed)
     cgroup: Observed[str] = field(default_factory=Observed)
     control_group: Observed[system.ControlGroup] = field(default_factory=Observed)
     # storage: mounts are those of file systems on this machine's drives, lustre is its word on its own health
     disks: Observed[tuple[Disk, ...]] = field(default_factory=Observed)
     mounts: Observed[tuple[system.Mount, ...]] = field(default_factory=Observed)
-    file_system_errors: Observed[Mapping[str, int]] = field(default_factory=Observed)
+    file_system_errors: Observed[Mapping[str, Count]] = field(default_factory=Observed)
     raids: Observed[tuple[system.Raid, ...]] = field(default_factory=Observed)
     nvme_drives: Observed[tuple[system.NvmeDrive, ...]] = field(default_factory=Observed)
     lustre: Observed[str] = field(default_factory=Observed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.host.values import Count, Told
 
 DockerEnded = Literal["answered", "no socket", "permission denied", "refused", "hung", "error", "unsupported"]
 
@@ -43,7 +44,7 @@ class Docker:
     storage: str = ""
     cgroup_driver: str = ""
     warnings: tuple[str, ...] = ()
-    mode: Observed[int] = field(default_factory=Observed)
+    mode: Observed[Count] = field(default_factory=Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class DaemonConfig:
     data_root: str = ""
     storage: str = ""
     cdi_dirs: tuple[str, ...] | None = None
-    ulimits: Mapping[str, int] = field(default_factory=dict)
+    ulimits: Mapping[str, Told] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class CdiSpec:
     path: str
     error: str = ""
     devices: tuple[str, ...] = ()
-    files: int = 0
+    files: Count = 0
     missing: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.host.values import Count, PciAddress, PciId, Told
 
 # why nothing is said of packages that are unsupported
 NO_DPKG = "the packages of this machine are not dpkg's, and no other manager was asked"
@@ -23,8 +24,8 @@ class PciGpu:
     it, empty if none is.
     """
 
-    address: str
-    device: str = ""
+    address: PciAddress
+    device: PciId = ""
     driver: str = ""
 
 
@@ -37,8 +38,8 @@ class DeviceNode:
 
     path: str
     error: str = ""
-    major: int = -1
-    minor: int = -1
+    major: Told = -1
+    minor: Told = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ class ModprobeLine:
 class DriverGpu:
     """A GPU as /proc/driver/nvidia/gpus shows it; ``firmware`` is empty where the driver names none."""
 
-    address: str
-    minor: int
+    address: PciAddress
+    minor: Count
     uuid: str = ""
     firmware: str = ""
     excluded: bool = False
@@ -127,7 +128,7 @@ class MigCapability:
     """
 
     name: str
-    minor: int
+    minor: Count
     node: str = ""
 
 

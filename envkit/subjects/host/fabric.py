@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.host.values import Amount, Count, PciAddress, PciId, PortNumber, Text
 
 CardKind = Literal["nvswitch", "infiniband", "efa"]
+# drivers/infiniband/core/sysfs.c, link_layer_show and state_show
+LinkLayer = Literal["InfiniBand", "Ethernet", "Unknown", "Unspecified"]
+PortState = Literal["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gid:
     """An entry in use of a port's GID table: "RoCE v2" or "IB/RoCE v1", and the address as the kernel has it."""
 
-    index: int
+    index: Count
     kind: str
     address: str
 
@@ -29,12 +33,12 @@ class RdmaPort:
     they count.  ``umad`` says whether the port has a device for management datagrams.
     """
 
-    number: int
-    layer: Observed[str] = field(default_factory=Observed)
-    state: Observed[str] = field(default_factory=Observed)
-    physical: Observed[str] = field(default_factory=Observed)
-    rate: Observed[float] = field(default_factory=Observed)
-    counters: Observed[Mapping[str, int]] = field(default_factory=Observed)
+    number: PortNumber
+    layer: Observed[LinkLayer] = field(default_factory=Observed)
+    state: Observed[PortState] = field(default_factory=Observed)
+    physical: Observed[Text] = field(default_factory=Observed)
+    rate: Observed[Amount] = field(default_factory=Observed)
+    counters: Observed[Mapping[str, Count]] = field(default_factory=Observed)
     gids: Observed[tuple[Gid, ...]] = field(default_factory=Observed)
     umad: Observed[bool] = field(default_factory=Observed)
 
@@ -50,7 +54,7 @@ class RdmaDevice:
     may not be opened.  ``counting_s`` bounds the seconds for which its counters have run: those since boot.
     """
 
-    name: str
+    name: Text
     pci: str = ""
     driver: str = ""
     virtual: bool = False
@@ -58,7 +62,7 @@ class RdmaDevice:
     board: Observed[str] = field(default_factory=Observed)
     firmware: Observed[str] = field(default_factory=Observed)
     verbs: Observed[str] = field(default_factory=Observed)
-    counting_s: Observed[float] = field(default_factory=Observed)
+    counting_s: Observed[Amount] = field(default_factory=Observed)
     ports: Observed[tuple[RdmaPort, ...]] = field(default_factory=Observed)
 
 
@@ -68,9 +72,9 @@ class FabricCard:
     ``virtual`` marks a virtual function whose physical one is here too.
     """
 
-    address: str
+    address: PciAddress
     kind: CardKind
-    device: str = ""
+    device: PciId = ""
     driver: str = ""
     virtual: bool = False
 
@@ -93,7 +97,7 @@ class FabricLog:
 
     present: bool = True
     lines: tuple[str, ...] = ()
-    count: int = 0
+    count: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +134,11 @@ class NetInterface:
 
     name: str
     state: str = ""
-    mtu: int = 0
+    mtu: Count = 0
     pci: str = ""
     driver: str = ""
     default: bool = False
     loopback: bool = False
     members: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
-    speed: Observed[int] = field(default_factory=Observed)
+    speed: Observed[Count] = field(default_factory=Observed)

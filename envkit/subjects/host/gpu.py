@@ -4,15 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from envkit.model import Observed
+from envkit.subjects.host.values import (
+    Capability,
+    Celsius,
+    Count,
+    Generation,
+    GpuBytes,
+    GpuUuid,
+    LanesOrNone,
+    Megahertz,
+    Milliwatts,
+    PciAddress,
+    Percent,
+    Text,
+    Threshold,
+    Told,
+    Version,
+)
 
 Mode = Literal["on", "off", "unsupported"]
 Virtual = Literal["none", "passthrough", "vgpu", "host vgpu", "host vsga"]
 ProcessKind = Literal["compute", "graphics", "mps"]
 FabricState = Literal["not supported", "not started", "in progress", "completed"]
 NvmlEnded = Literal["answered", "no library", "error", "hung", "killed"]
+ComputeMode = Literal["default", "exclusive thread", "prohibited", "exclusive process"]
+Confidential = Literal["off", "on", "not ready"]
+Truth = Literal["true", "false", "not supported"]
+Peer = Literal[
+    "ok", "chipset not supported", "gpu not supported", "topology not supported", "disabled by regkey", "not supported",
+    "unknown",
+]  # fmt: skip
+# lists that drivers lengthen: what is not named is given by its number
+Recovery = Annotated[
+    str,
+    Meta(
+        pattern="^(none|gpu reset|node reboot|drain peer-to-peer traffic|drain and reset|recover imex domain|bus reset"
+        "|system reboot|unsupported|action [0-9]+)$"
+    ),
+]
+Throttle = Annotated[
+    str,
+    Meta(
+        pattern="^(gpu idle|applications clocks setting|sw power cap|hw slowdown|sync boost|sw thermal slowdown"
+        "|hw thermal slowdown|hw power brake slowdown|display clock setting|board limit|reliability"
+        "|reason 0x[0-9a-f]+)$"
+    ),
+]
+Inforom = Annotated[str, Meta(pattern=r"^(valid|corrupt|[0-9A-Z][0-9A-Z.]+)$")]
+Gsp = Annotated[str, Meta(pattern=r"^(off|[0-9]+(\.[0-9]+)+)$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +64,8 @@ class RowRemap:
     """The row remapper of a GPU: rows remapped so far, a remap that waits for a reset, one that failed."""
 
     supported: bool = True
-    correctable: int = 0
-    uncorrectable: int = 0
+    correctable: Count = 0
+    uncorrectable: Count = 0
     pending: bool = False
     failed: bool = False
 
@@ -32,38 +76,38 @@ class Clocks:
     includes the driver's default).
     """
 
-    sm: int = 0
-    most_sm: int = 0
-    application_sm: int = 0
+    sm: Megahertz = 0
+    most_sm: Megahertz = 0
+    application_sm: Megahertz = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
     """Degrees Celsius; a threshold that the GPU does not have is -1."""
 
-    now: int
-    slowdown: int = -1
-    memory: int = -1
-    memory_most: int = -1
+    now: Celsius
+    slowdown: Threshold = -1
+    memory: Threshold = -1
+    memory_most: Threshold = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
     """Milliwatts: drawn now, the limit in force, the default one, and the bounds of what may be set."""
 
-    draw: int
-    limit: int
-    default: int
-    least: int
-    most: int
+    draw: Milliwatts
+    limit: Milliwatts
+    default: Milliwatts
+    least: Milliwatts
+    most: Milliwatts
 
 
 @dataclass(frozen=True, slots=True)
 class RetiredPages:
     """Pages taken out of use after single-bit and double-bit errors, and whether some wait for a reboot."""
 
-    single_bit: int = 0
-    double_bit: int = 0
+    single_bit: Count = 0
+    double_bit: Count = 0
     pending: bool = False
 
 
@@ -71,19 +115,19 @@ class RetiredPages:
 class SpareRows:
     """How many memory banks have so many of their spare rows left (nvmlRowRemapperHistogramValues_t)."""
 
-    full: int = 0
-    high: int = 0
-    partial: int = 0
-    low: int = 0
-    none: int = 0
+    full: Count = 0
+    high: Count = 0
+    partial: Count = 0
+    low: Count = 0
+    none: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sram:
     """Uncorrected errors of the GPU's SRAM over its life; ``exceeded`` once the vendor's threshold was passed."""
 
-    uncorrected_parity: int = 0
-    uncorrected_secded: int = 0
+    uncorrected_parity: Count = 0
+    uncorrected_secded: Count = 0
     exceeded: bool = False
 
 
@@ -93,19 +137,19 @@ class PcieLink:
     driver was loaded, -1 if it does not say.
     """
 
-    generation: int
-    width: int
-    most_generation: int
-    most_width: int
-    replays: int = -1
+    generation: Generation
+    width: LanesOrNone
+    most_generation: Generation
+    most_width: LanesOrNone
+    replays: Told = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Bar1:
     """Bytes of the window through which the bus sees the GPU's memory."""
 
-    total: int
-    used: int = 0
+    total: Count
+    used: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +158,9 @@ class Process:
     ``name`` is empty if it could not be read; ``mine`` says whether it belongs to this user.
     """
 
-    pid: int
+    pid: Count
     kind: ProcessKind
-    memory: int = -1
+    memory: Told = -1
     name: str = ""
     mine: bool = False
 
@@ -128,12 +172,12 @@ class NvLink:
     receive, integrity), each only where the driver has it.  Of an inactive link nothing else is told.
     """
 
-    link: int
+    link: Count
     active: bool
-    version: int = 0
-    speed: int = 0
+    version: Count = 0
+    speed: Count = 0
     remote: Literal["gpu", "switch", "other", ""] = ""
-    errors: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +191,10 @@ class Fabric:
     """
 
     state: FabricState
-    status: int = 0
+    status: Count = 0
     cluster: str = ""
-    clique: int = 0
-    health: Mapping[str, str] = field(default_factory=dict)
+    clique: Count = 0
+    health: Mapping[str, Truth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,54 +221,54 @@ class Gpu:
     peer-to-peer reads.
     """
 
-    index: int
+    index: Count
     state: Observed[str] = field(default_factory=Observed)
-    uuid: Observed[str] = field(default_factory=Observed)
-    name: Observed[str] = field(default_factory=Observed)
-    pci: Observed[str] = field(default_factory=Observed)
-    sm: Observed[str] = field(default_factory=Observed)
-    memory: Observed[int] = field(default_factory=Observed)
+    uuid: Observed[GpuUuid] = field(default_factory=Observed)
+    name: Observed[Text] = field(default_factory=Observed)
+    pci: Observed[PciAddress] = field(default_factory=Observed)
+    sm: Observed[Capability] = field(default_factory=Observed)
+    memory: Observed[GpuBytes] = field(default_factory=Observed)
     persistence: Observed[Mode] = field(default_factory=Observed)
     ecc: Observed[Mode] = field(default_factory=Observed)
     ecc_pending: Observed[Mode] = field(default_factory=Observed)
-    ecc_uncorrected: Observed[int] = field(default_factory=Observed)
+    ecc_uncorrected: Observed[Told] = field(default_factory=Observed)
     remap: Observed[RowRemap] = field(default_factory=Observed)
-    recovery: Observed[str] = field(default_factory=Observed)
+    recovery: Observed[Recovery] = field(default_factory=Observed)
     mig: Observed[Mode] = field(default_factory=Observed)
     mig_pending: Observed[Mode] = field(default_factory=Observed)
-    mig_instances: Observed[int] = field(default_factory=Observed)
-    minor: Observed[int] = field(default_factory=Observed)
-    serial: Observed[str] = field(default_factory=Observed)
-    brand: Observed[str] = field(default_factory=Observed)
-    architecture: Observed[str] = field(default_factory=Observed)
-    part_number: Observed[str] = field(default_factory=Observed)
-    vbios: Observed[str] = field(default_factory=Observed)
-    inforom: Observed[str] = field(default_factory=Observed)
-    gsp: Observed[str] = field(default_factory=Observed)
-    memory_used: Observed[int] = field(default_factory=Observed)
+    mig_instances: Observed[Count] = field(default_factory=Observed)
+    minor: Observed[Count] = field(default_factory=Observed)
+    serial: Observed[Text] = field(default_factory=Observed)
+    brand: Observed[Text] = field(default_factory=Observed)
+    architecture: Observed[Text] = field(default_factory=Observed)
+    part_number: Observed[Text] = field(default_factory=Observed)
+    vbios: Observed[Text] = field(default_factory=Observed)
+    inforom: Observed[Inforom] = field(default_factory=Observed)
+    gsp: Observed[Gsp] = field(default_factory=Observed)
+    memory_used: Observed[Count] = field(default_factory=Observed)
     bar1: Observed[Bar1] = field(default_factory=Observed)
-    ecc_corrected: Observed[int] = field(default_factory=Observed)
-    ecc_uncorrected_ever: Observed[int] = field(default_factory=Observed)
+    ecc_corrected: Observed[Count] = field(default_factory=Observed)
+    ecc_uncorrected_ever: Observed[Count] = field(default_factory=Observed)
     sram: Observed[Sram] = field(default_factory=Observed)
     retired: Observed[RetiredPages] = field(default_factory=Observed)
     spare_rows: Observed[SpareRows] = field(default_factory=Observed)
     temperature: Observed[Temperature] = field(default_factory=Observed)
     power: Observed[Power] = field(default_factory=Observed)
     clocks: Observed[Clocks] = field(default_factory=Observed)
-    throttle: Observed[tuple[str, ...]] = field(default_factory=Observed)
-    throttled_us: Observed[Mapping[str, int]] = field(default_factory=Observed)
-    pstate: Observed[int] = field(default_factory=Observed)
-    compute_mode: Observed[str] = field(default_factory=Observed)
-    utilization: Observed[int] = field(default_factory=Observed)
+    throttle: Observed[tuple[Throttle, ...]] = field(default_factory=Observed)
+    throttled_us: Observed[Mapping[str, Count]] = field(default_factory=Observed)
+    pstate: Observed[Count] = field(default_factory=Observed)
+    compute_mode: Observed[ComputeMode] = field(default_factory=Observed)
+    utilization: Observed[Percent] = field(default_factory=Observed)
     processes: Observed[tuple[Process, ...]] = field(default_factory=Observed)
     display: Observed[Mode] = field(default_factory=Observed)
     accounting: Observed[Mode] = field(default_factory=Observed)
     pcie: Observed[PcieLink] = field(default_factory=Observed)
     links: Observed[tuple[NvLink, ...]] = field(default_factory=Observed)
     fabric: Observed[Fabric] = field(default_factory=Observed)
-    license: Observed[str] = field(default_factory=Observed)
+    license: Observed[Text] = field(default_factory=Observed)
     virtual: Observed[Virtual] = field(default_factory=Observed)
-    p2p: Observed[Mapping[str, str]] = field(default_factory=Observed)
+    p2p: Observed[Mapping[str, Peer]] = field(default_factory=Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +284,9 @@ class Nvml:
 
     ended: NvmlEnded
     detail: str = ""
-    code: int = 0
-    driver: str = ""
-    cuda: str = ""
-    library: str = ""
-    confidential: Observed[str] = field(default_factory=Observed)
+    code: Count = 0
+    driver: Version = ""
+    cuda: Version = ""
+    library: Version = ""
+    confidential: Observed[Confidential] = field(default_factory=Observed)
     gpus: tuple[Gpu, ...] = ()

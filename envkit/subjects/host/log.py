@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from envkit.subjects.host.values import Count, ToldAmount
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
@@ -16,10 +18,10 @@ class LogLine:
     """
 
     text: str
-    xid: int = 0
+    xid: Count = 0
     pci: str = ""
     topic: str = "driver"
-    at: float = -1.0
-    times: int = 1
-    sxid: int = 0
-    left_out: int = 0
+    at: ToldAmount = -1.0
+    times: Count = 1
+    sxid: Count = 0
+    left_out: Count = 0

@@ -7,27 +7,30 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.host.values import Count, GigatransfersPerSecond, Lanes, PacketBytes, PciAddress, PciId, Told
 
 PciKind = Literal["gpu", "nvswitch", "nic", "ib", "bridge"]
+# drivers/base/power/sysfs.c, runtime_status
+PciPower = Literal["active", "suspended", "suspending", "resuming", "error", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
 class PciLink:
     """Speeds in GT/s and lanes of the link towards the root: in force now, and the most the device can do."""
 
-    speed: float
-    width: int
-    most_speed: float
-    most_width: int
+    speed: GigatransfersPerSecond
+    width: Lanes
+    most_speed: GigatransfersPerSecond
+    most_width: Lanes
 
 
 @dataclass(frozen=True, slots=True)
 class PciPayload:
     """Bytes: the largest packet in force, the largest that the device can take, the largest it asks a read for."""
 
-    payload: int
-    most_payload: int
-    read_request: int
+    payload: PacketBytes
+    most_payload: PacketBytes
+    read_request: PacketBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,18 @@ class PciDevice:
     not have.
     """
 
-    address: str
+    address: PciAddress
     kind: PciKind
-    vendor: str = ""
-    device: str = ""
+    vendor: PciId = ""
+    device: PciId = ""
     driver: str = ""
-    above: tuple[str, ...] = ()
-    numa: Observed[int] = field(default_factory=Observed)
+    above: tuple[PciAddress, ...] = ()
+    numa: Observed[Told] = field(default_factory=Observed)
     link: Observed[PciLink] = field(default_factory=Observed)
-    aer: Observed[Mapping[str, int]] = field(default_factory=Observed)
-    power: Observed[str] = field(default_factory=Observed)
+    aer: Observed[Mapping[str, Count]] = field(default_factory=Observed)
+    power: Observed[PciPower] = field(default_factory=Observed)
     iommu: Observed[str] = field(default_factory=Observed)
-    unassigned: Observed[tuple[int, ...]] = field(default_factory=Observed)
+    unassigned: Observed[tuple[Count, ...]] = field(default_factory=Observed)
     answers: Observed[bool] = field(default_factory=Observed)
     payload: Observed[PciPayload] = field(default_factory=Observed)
     redirects: Observed[tuple[str, ...]] = field(default_factory=Observed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from envkit.subjects.host.values import Count, Told, ToldAmount
+
 RemoteEnded = Literal["answered", "hung", "error"]
 
 
@@ -16,12 +18,12 @@ class Frequency:
     kernel's words; ``preference`` the energy preference where the driver has one, else empty.
     """
 
-    processors: int
+    processors: Count
     driver: str
     governor: str
     preference: str = ""
-    limit: int = 0
-    most: int = 0
+    limit: Count = 0
+    most: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,9 @@ class Processors:
     where it has none; ``hypervisor`` whether they are a guest's.
     """
 
-    present: int
-    online: int
-    usable: int
+    present: Count
+    online: Count
+    usable: Count
     smt: str = ""
     hypervisor: bool = False
 
@@ -59,14 +61,14 @@ class Memory:
     forbidden.
     """
 
-    total: int
-    available: int
-    swap: int = 0
-    swap_used: int = 0
-    huge: int = 0
-    huge_free: int = 0
-    commit_limit: int = 0
-    committed: int = 0
+    total: Count
+    available: Count
+    swap: Count = 0
+    swap_used: Count = 0
+    huge: Count = 0
+    huge_free: Count = 0
+    commit_limit: Count = 0
+    committed: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,11 @@ class NumaNode:
     both -1 where the kernel does not tell.
     """
 
-    number: int
-    memory: int
-    processors: int
-    free: int = -1
-    free_large: int = -1
+    number: Count
+    memory: Count
+    processors: Count
+    free: Told = -1
+    free_large: Told = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +91,16 @@ class MemoryController:
     """A memory controller's count of corrected and uncorrected errors since boot."""
 
     name: str
-    corrected: int
-    uncorrected: int
+    corrected: Count
+    uncorrected: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
     """How long processors were slowed by heat since boot, in ms: the package that was worst, and of how many."""
 
-    packages: int
-    worst_ms: int
+    packages: Count
+    worst_ms: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,12 @@ class ControlGroup:
     memory.
     """
 
-    processors: float = -1
-    memory: int = -1
-    memory_used: int = 0
-    tasks: int = -1
-    tasks_used: int = 0
-    killed: int = 0
+    processors: ToldAmount = -1
+    memory: Told = -1
+    memory_used: Count = 0
+    tasks: Told = -1
+    tasks_used: Count = 0
+    killed: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Synchronisation:
     """What adjtimex(2) says: whether somebody disciplines the clock, and the most it may be off, in microseconds."""
 
     synchronised: bool
-    most_error_us: int
+    most_error_us: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,8 @@ class Raid:
     name: str
     active: bool
     level: str = ""
-    wanted: int = 0
-    working: int = 0
+    wanted: Count = 0
+    working: Count = 0
     failed: tuple[str, ...] = ()
 
 
@@ -214,8 +216,8 @@ class NamedPath:
 class Tasks:
     """Processes and threads of the machine, and open files, each with the most there can be."""
 
-    threads: int
-    most_threads: int
-    most_pids: int
-    files: int
-    most_files: int
+    threads: Count
+    most_threads: Count
+    most_pids: Count
+    files: Count
+    most_files: Count
