@@ -92,7 +92,7 @@ def _capabilities(words: list[str]) -> list[int]:
 
 def _report_abilities(pipe: Pipe, words: list[str]) -> None:
     """What can be done here without torch, or, with "full", what takes long and needs it."""
-    put_first(words)
+    as_the_job(words)
     pipe.doing("trying what can be done here")
     if words[words.index("--abilities") + 1] == "tools":
         from envkit.payload.abilities import tools
