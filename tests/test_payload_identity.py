@@ -138,6 +138,13 @@ def test_what_the_budget_did_not_reach_is_told(tmp_path: Path) -> None:
     assert seen == ([], 0, 0, [str(tmp_path / f"torch/lib/{name}.so") for name in "ab"], 9)
 
 
+def test_what_conda_installed_is_not_compared_and_told_so(tmp_path: Path) -> None:
+    dist = torch(tmp_path, a=b"aaaa")
+    Path(dist.info, "INSTALLER").write_text("conda\n")
+    changed_quietly(tmp_path / "torch/lib/a.so")
+    assert content.compared([dist]) == ([], 0, 0, [str(tmp_path / "torch/lib/a.so")], 0)
+
+
 def test_what_torch_needs_is_followed_and_its_modules_are_looked_for(tmp_path: Path) -> None:
     extra = 'opt-einsum ; extra == "opt-einsum"'
     dists = [torch(tmp_path, requires=("sympy==1.13.1", "nvidia-nccl-cu12==2.21.5", "jinja2", extra))]

@@ -43,6 +43,7 @@ class _Listed:
     def __init__(self, dists: Iterable[Dist]) -> None:
         self.by_path: dict[str, list[Entry]] = {}
         self.bare: list[Dist] = []
+        self.apart: list[str] = []  # conda writes other search paths into libraries after RECORD was written
         self.written: dict[str, os.stat_result] = {}
         self.status: dict[str, os.stat_result | None] = {}
         for dist in dists:
@@ -51,6 +52,9 @@ class _Listed:
             lines = wheels.entries(dist, bool)
             if not lines:
                 self.bare.append(dist)
+                continue
+            if dist.installer == "conda":
+                self.apart += [entry.path for entry in lines if is_library(entry.path)]
                 continue
             recorded = os.stat(os.path.join(dist.info, "RECORD"))
             for entry in lines:
@@ -157,7 +161,8 @@ def compared(dists: list[Dist], budget_s: float = BUDGET_S) -> Compared:
         if has:
             found.append({"path": path, "owners": [f"{e.owner}=={e.version}" for e in who], "found": has})
     read, left = ([path for path in libraries if (path in known) is was] for was in (True, False))
-    return Compared(found, len(read), sum(map(listed.size, read)), sorted(left), sum(map(listed.size, left)))
+    left_bytes = sum(map(listed.size, left))
+    return Compared(found, len(read), sum(map(listed.size, read)), sorted((*left, *listed.apart)), left_bytes)
 
 
 def _is_of(who: list[Entry], size: int, sha256: str) -> str:

@@ -48,6 +48,11 @@ class Dist:
         return _text(os.path.join(self.info, "RECORD"))
 
     @cached_property
+    def installer(self) -> str:
+        """Who installed it, as INSTALLER says: "pip", "uv", "conda"; empty if nothing does."""
+        return _text(os.path.join(self.info, "INSTALLER")).strip()
+
+    @cached_property
     def requires(self) -> tuple[str, ...]:
         """The Requires-Dist lines of METADATA."""
         head = _text(os.path.join(self.info, "METADATA")).partition("\n\n")[0]
