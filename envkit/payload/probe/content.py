@@ -21,6 +21,10 @@ COMPARED = "RECORD: sizes, and sha256 as far as the budget goes"
 # Seconds of a processor.  The import of torch, beside which this runs, takes two.
 BUDGET_S = 1.0
 _FEW = 1 << 30  # bytes of files that were changed after their RECORD, up to which all of them are read
+_FIRST, _LAST = (
+    64 << 20,
+    2,
+)  # bytes of small libraries that are read first; libraries changed last that are, and 100 times as many others
 _SLOWEST = 400e6  # bytes a second and thread of sha256 without instructions of its own, before any was measured
 _THREADS = 4  # hashlib releases the GIL
 # An installer writes RECORD last.  A file that is newer by more than a file system's coarsest clock was written later.
@@ -91,13 +95,30 @@ class _Listed:
         return -1 if status is None else status.st_size
 
     def libraries(self) -> list[str]:
-        """The shared libraries that are there, small ones first; before them those that were changed last."""
+        """The shared libraries that are there, small ones first."""
+        return sorted((path for path in self.status if is_library(path) and self.size(path) >= 0), key=self.size)
 
-        def order(path: str) -> tuple[bool, int]:
-            status = self.status[path]
-            return status is None or status.st_ctime_ns <= self.written[path].st_ctime_ns, self.size(path)
+    def order(self) -> list[str]:
+        """The files on which the budget is spent: small libraries, what was changed last, all other libraries.
 
-        return sorted((path for path in self.status if is_library(path) and self.size(path) >= 0), key=order)
+        An environment that was copied has new inodes throughout, and what was changed in it has the newest.
+        """
+        every = self.libraries()
+        later = [path for _, path in sorted((self._changed(path), path) for path in self.status)[::-1]]
+        changed = [path for path in later[: _LAST * 100] if self._changed(path) and not is_library(path)]
+        changed += [path for path in later if self._changed(path) and is_library(path)][:_LAST]
+        first, total = 0, 0
+        while first < len(every) and total < _FIRST:
+            total += self.size(every[first])
+            first += 1
+        return list(dict.fromkeys((*every[:first], *changed, *every[first:])))
+
+    def _changed(self, path: str) -> int:
+        """When the inode of a file was changed, in ns; 0 where that was before its RECORD was written."""
+        status = self.status[path]
+        if status is None or status.st_ctime_ns <= self.written[path].st_ctime_ns:
+            return 0
+        return status.st_ctime_ns
 
 
 def is_library(path: str) -> bool:
@@ -113,7 +134,7 @@ def _threads() -> int:
 def _hashes(paths: list[tuple[str, int]], budget_s: float) -> dict[str, str]:
     """The sha256 of the real files behind ``paths``, of those that could be read within ``budget_s``.
 
-    The budget is a processor's time; twice as much may pass, for a cold disk or a busy machine.
+    The budget is a processor's time; ten times as much may pass, for a cold disk or a busy machine.
     A file that this user may not read is left out; another field tells of it.  Raises OSError for any other error.
     """
     if not paths:
@@ -125,11 +146,11 @@ def _hashes(paths: list[tuple[str, int]], budget_s: float) -> dict[str, str]:
 
     def one(path: str, size: int) -> str:
         speed = spent[0] / spent[1] if spent[0] and spent[1] > 0.1 else _SLOWEST
-        if spent[1] + size / speed > budget_s * threads or time.monotonic() - started > 2 * budget_s:
+        if spent[1] + size / speed > budget_s * threads or time.monotonic() - started > 10 * budget_s:
             return ""
         begun = time.thread_time()
         try:
-            found = wheels.digest(path, started + 2 * budget_s)
+            found = wheels.digest(path, started + 10 * budget_s)
         except PermissionError:
             return ""
         spent[0] += size
@@ -154,7 +175,7 @@ def compared(dists: list[Dist], budget_s: float = BUDGET_S) -> Compared:
     ]
     known = _hashes([(path, listed.size(path)) for path in listed.suspects()], float("inf"))
     libraries = listed.libraries()
-    known.update(_hashes([(path, listed.size(path)) for path in libraries if path not in known], budget_s))
+    known.update(_hashes([(path, listed.size(path)) for path in listed.order() if path not in known], budget_s))
     for path in sorted(listed.status):
         who, size = listed.by_path[path], listed.size(path)
         has = _is_of(who, size, known.get(path, "")) if size >= 0 or is_library(path) else ""
