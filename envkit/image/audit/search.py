@@ -15,7 +15,7 @@ from envkit.image.tree import Tree, Unreadable
 from envkit.payload.probe import paths, wheels
 from envkit.payload.probe.paths import Place
 from envkit.subjects import codec
-from envkit.subjects.image import DanglingLink, NeededModule, Search, Shadow, ShadowedBy, StartFile
+from envkit.subjects.image import DanglingLink, NeededModule, Search, Shadow, StartFile
 
 _PYTHON = re.compile(r"python[0-9.]*\Z")
 _PTH_MOST = 1 << 16
@@ -91,7 +91,7 @@ def search(tree: Tree, python: environment.Pythons, owned: Collection[str]) -> S
         standard = tuple(place.folder for place in folders if place.by == paths.STDLIB)
         base = next((one for one in python.found.site if is_file(tree, f"{one}/torch/__init__.py")), "")
         imported = imports.always(tree, base, "torch", standard or ("/nowhere",)) if base else imported
-    told = (replace(one, imported=one.hidden_by is ShadowedBy.STDLIB and one.module in imported) for one in shadows)
+    told = (replace(one, imported=one.module in imported) for one in shadows)
     started = tuple(StartFile(path, "a package" if path in owned else "") for path in _started(tree, folders))
     return Search(python.found.path, tuple(told), tuple(dangling(tree, python.found.path)), started)
 

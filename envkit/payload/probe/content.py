@@ -145,7 +145,7 @@ def _hashes(paths: list[tuple[str, int]], budget_s: float) -> dict[str, str]:
     spent = [0, 0.0]  # bytes, and seconds of all threads
 
     def one(path: str, size: int) -> str:
-        speed = spent[0] / spent[1] if spent[0] and spent[1] > 0.1 else _SLOWEST
+        speed = spent[0] / spent[1] if spent[0] and spent[1] > 0.02 else _SLOWEST
         if spent[1] + size / speed > budget_s * threads or time.monotonic() - started > 10 * budget_s:
             return ""
         begun = time.thread_time()
