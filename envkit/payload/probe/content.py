@@ -101,17 +101,20 @@ class _Listed:
     def order(self) -> list[str]:
         """The files on which the budget is spent: small libraries, what was changed last, all other libraries.
 
+        What differs in size needs no look at its content.
         An environment that was copied has new inodes throughout, and what was changed in it has the newest.
         """
         every = self.libraries()
-        later = [path for _, path in sorted((self._changed(path), path) for path in self.status)[::-1]]
-        changed = [path for path in later[: _LAST * 100] if self._changed(path) and not is_library(path)]
-        changed += [path for path in later if self._changed(path) and is_library(path)][:_LAST]
+        when = {path: self._changed(path) for path in self.status}
+        later = sorted((path for path in when if when[path]), key=lambda path: when[path], reverse=True)
+        changed = [path for path in later if not is_library(path)][: _LAST * 100]
+        changed += [path for path in later if is_library(path)][:_LAST]
         first, total = 0, 0
         while first < len(every) and total < _FIRST:
             total += self.size(every[first])
             first += 1
-        return list(dict.fromkeys((*every[:first], *changed, *every[first:])))
+        wanted = dict.fromkeys((*every[:first], *changed, *every[first:]))
+        return [path for path in wanted if any(entry.size in (-1, self.size(path)) for entry in self.by_path[path])]
 
     def _changed(self, path: str) -> int:
         """When the inode of a file was changed, in ns; 0 where that was before its RECORD was written."""

@@ -9,8 +9,17 @@ from envkit.payload.probe import closed, content, paths, preloaded, present, pro
 from envkit.payload.probe.report import Pipe, lost, observed
 
 
-def report(pipe: Pipe, dists: list[wheels.Dist], names: frozenset[str], folder: str | None) -> None:
-    """Tells the fields; ``names`` is what torch needs, ``folder`` the job's, None where it has none."""
+def report(
+    pipe: Pipe,
+    dists: list[wheels.Dist],
+    names: frozenset[str],
+    folder: str | None,
+    budget_s: float = content.BUDGET_S,
+) -> None:
+    """Tells the fields; ``names`` is what torch needs, ``folder`` the job's, None where it has none.
+
+    ``budget_s`` is what the comparison of contents may take, infinity for all of it.
+    """
     pipe.doing("looking for modules that hide others")
     pipe.field("search", observed(_search(dists, folder), "sys.path, PATH"))
     search = paths.places(folder)
@@ -32,7 +41,7 @@ def report(pipe: Pipe, dists: list[wheels.Dist], names: frozenset[str], folder: 
         pipe.field("debian", lost(f"comparing libraries with Debian's md5sums: {error}"))
     pipe.doing("comparing files with RECORD")
     try:
-        seen = content.compared(dists)
+        seen = content.compared(dists, budget_s)
     except OSError as error:
         for field in ("overwritten", "content"):
             pipe.field(field, lost(f"comparing files with RECORD: {error}"))
