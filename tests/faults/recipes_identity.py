@@ -18,6 +18,37 @@ from pathlib import Path
 from fault import Case, Fault, auditing, probing, sound
 from stacks import Bench, Stack, pristine
 
+TITLES = {
+    "I01": "a file that keeps its size and time and is not its wheel's",
+    "I02": "METADATA that names another release than the library",
+    "I03": "a library of Debian's that is not its package's",
+    "I04": "what torch requires and is not there",
+    "I05": "a file of the job that hides a module",
+    "I06": "another torch, or a file of that name, further ahead",
+    "I07": "files that the image's user may not read",
+    "I08": "a first Python that is gone",
+    "I09": "code that every start of Python runs",
+    "I10": "a preload that is ignored",
+    "I11": "a preloaded library of another CUDA",
+    "I12": "an entry point that cannot start",
+    "I13": "an old C++ runtime on LD_LIBRARY_PATH",
+}
+CATALOGUE = {
+    "I01": ("image-files-overwritten",),
+    "I02": ("image-library-of-other-release",),
+    "I03": ("image-system-library-changed",),
+    "I04": ("image-torch-dependency-missing",),
+    "I05": ("image-module-hidden",),
+    "I06": ("image-torch-hidden",),
+    "I07": ("image-file-closed",),
+    "I08": ("image-python-dangling",),
+    "I09": ("image-code-at-start",),
+    "I10": ("image-preload-ignored",),
+    "I11": ("audit-preload-of-other-cuda",),
+    "I12": ("audit-entrypoint-cannot-start",),
+    "I13": ("audit-cxx-runtime-older",),
+}
+
 CUDNN, BUILTINS = "nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.4"
 CXX = "usr/lib/x86_64-linux-gnu/libstdc++.so.6"
 
@@ -331,7 +362,7 @@ NEEDED = "image-torch-dependency-missing"
 FAULTS = (
     *(
         Fault(
-            "G01",
+            "I01",
             "image-files-overwritten",
             f"four bytes of {Path(path).name} differ from its wheel's, its size and time do not",
             patched(path),
@@ -343,7 +374,7 @@ FAULTS = (
         for name, path in LIBRARIES.items()
     ),
     Fault(
-        "G01",
+        "I01",
         "image-files-overwritten",
         "four bytes of torch/functional.py differ from its wheel's, its size and time do not",
         patched(FUNCTIONAL),
@@ -354,7 +385,7 @@ FAULTS = (
         variant="python",
     ),
     Fault(
-        "G02",
+        "I02",
         "image-library-of-other-release",
         "METADATA says cuDNN 9.5.1.17, and cuDNN says 9.1.0",
         lambda bench: _renumbered(bench, "nvidia-cudnn-cu12", "9.1.0.70", "9.5.1.17", "9.1.0"),
@@ -364,7 +395,7 @@ FAULTS = (
         variant="cudnn",
     ),
     Fault(
-        "G02",
+        "I02",
         "image-library-of-other-release",
         "METADATA says NCCL 2.25.1, and NCCL says 2.21.5",
         lambda bench: _renumbered(bench, "nvidia-nccl-cu12", "2.21.5", "2.25.1", "2.21.5"),
@@ -375,7 +406,7 @@ FAULTS = (
         variant="nccl",
     ),
     Fault(
-        "G03",
+        "I03",
         "image-system-library-changed",
         "another file lies where libgcc's package has its library",
         lambda bench: _debian(bench, True),
@@ -383,7 +414,7 @@ FAULTS = (
         lambda bench: _debian(bench, False),
     ),
     Fault(
-        "G04",
+        "I04",
         NEEDED,
         "sympy is not installed",
         without("sympy", traces=("sympy==1.13.1", "torch.compile")),
@@ -393,7 +424,7 @@ FAULTS = (
     ),
     *(
         Fault(
-            "G04",
+            "I04",
             NEEDED,
             f"{name} is not installed",
             without(name),
@@ -412,7 +443,7 @@ FAULTS = (
         )
     ),
     Fault(
-        "G04",
+        "I04",
         NEEDED,
         "the files of mpmath are gone and its METADATA is there",
         lambda bench: _without_files(bench, "mpmath"),
@@ -422,7 +453,7 @@ FAULTS = (
         variant="files",
     ),
     Fault(
-        "G04",
+        "I04",
         NEEDED,
         "an older sympy than torch pins",
         lambda bench: _other_version(bench, "sympy", "1.11"),
@@ -432,7 +463,7 @@ FAULTS = (
         variant="older",
     ),
     Fault(
-        "G05",
+        "I05",
         "image-module-hidden",
         "a mailbox.py, which torch does not import, in a folder of PYTHONPATH",
         beside("mailbox.py"),
@@ -442,7 +473,7 @@ FAULTS = (
         variant="pythonpath",
     ),
     Fault(
-        "G05",
+        "I05",
         "image-module-hidden",
         "a numpy.py in a folder of PYTHONPATH",
         beside("numpy.py"),
@@ -454,7 +485,7 @@ FAULTS = (
     ),
     *(
         Fault(
-            "G05",
+            "I05",
             "image-module-hidden",
             f"a {name} that a .pth file puts before the standard library's",
             put_first(name),
@@ -467,7 +498,7 @@ FAULTS = (
         for name in ("random.py", "json.py", "typing.py")
     ),
     Fault(
-        "G05",
+        "I05",
         "image-module-hidden",
         "a random.py beside the script that an image starts",
         in_workdir("random.py"),
@@ -476,7 +507,7 @@ FAULTS = (
         variant="script",
     ),
     Fault(
-        "G05",
+        "I05",
         "image-module-hidden",
         "a sched.py beside the script that an image starts",
         in_workdir("sched.py"),
@@ -487,7 +518,7 @@ FAULTS = (
         variant="unused",
     ),
     Fault(
-        "G06",
+        "I06",
         "image-torch-hidden",
         "a torch.py in a folder of PYTHONPATH",
         beside("torch.py", "def load():\n    pass\n"),
@@ -496,7 +527,7 @@ FAULTS = (
         variant="file",
     ),
     Fault(
-        "G06",
+        "I06",
         "image-torch-hidden",
         "a torch.py beside the script that an image starts",
         in_workdir("torch.py"),
@@ -506,7 +537,7 @@ FAULTS = (
         variant="script",
     ),
     Fault(
-        "G06",
+        "I06",
         "image-torch-hidden",
         "PYTHONPATH of an image names a folder with an older torch",
         lambda bench: _two_torches(bench, True),
@@ -516,7 +547,7 @@ FAULTS = (
         variant="older",
     ),
     Fault(
-        "G07",
+        "I07",
         "image-file-closed",
         "root alone may read a file of torch's, and the image runs as uid 1000",
         lambda bench: _of_user(bench, f"{SITE}/torch/version.py", 0o600),
@@ -525,7 +556,7 @@ FAULTS = (
         variant="file",
     ),
     Fault(
-        "G07",
+        "I07",
         "image-file-closed",
         "root alone may enter a folder of torch's, and the image runs as uid 1000",
         lambda bench: _of_user(bench, f"{SITE}/torch/nn", 0o700),
@@ -535,7 +566,7 @@ FAULTS = (
         variant="folder",
     ),
     Fault(
-        "G08",
+        "I08",
         "image-python-dangling",
         "the first python3 of PATH is a link that leads nowhere",
         lambda bench: _first_python(bench, True),
@@ -544,7 +575,7 @@ FAULTS = (
         variant="probe",
     ),
     Fault(
-        "G08",
+        "I08",
         "image-python-dangling",
         "the first python3 of an image's PATH is a link that leads nowhere",
         lambda bench: _python_of_image(bench, "/root/.local/uv/python3.12"),
@@ -554,7 +585,7 @@ FAULTS = (
         variant="audit",
     ),
     Fault(
-        "G09",
+        "I09",
         "image-code-at-start",
         "a .pth file with code that no package brought",
         lambda bench: _at_start(bench, False),
@@ -563,7 +594,7 @@ FAULTS = (
         severity="note",
     ),
     Fault(
-        "G10",
+        "I10",
         "image-preload-ignored",
         "LD_PRELOAD names a library that is not there",
         lambda bench: _preloaded(bench, "gone"),
@@ -573,7 +604,7 @@ FAULTS = (
         variant="gone",
     ),
     Fault(
-        "G10",
+        "I10",
         "image-preload-ignored",
         "LD_PRELOAD names a text",
         lambda bench: _preloaded(bench, "text"),
@@ -584,7 +615,7 @@ FAULTS = (
         variant="text",
     ),
     Fault(
-        "G10",
+        "I10",
         "image-preload-ignored",
         "/etc/ld.so.preload of an image names a library that is not there",
         lambda bench: _preload_file(bench, "/opt/libgone.so\n", "/opt/libgone.so"),
@@ -595,7 +626,7 @@ FAULTS = (
         variant="file",
     ),
     Fault(
-        "G11",
+        "I11",
         "audit-preload-of-other-cuda",
         "/etc/ld.so.preload of an image with torch for CUDA 12.4 names libcudart.so.11.0",
         lambda bench: _preloaded_cudart(bench, "11.0"),
@@ -604,7 +635,7 @@ FAULTS = (
         twin_skips=True,
     ),
     Fault(
-        "G12",
+        "I12",
         "audit-entrypoint-cannot-start",
         "ENTRYPOINT is not in the image",
         started(None, "/entry.sh"),
@@ -614,7 +645,7 @@ FAULTS = (
     ),
     *(
         Fault(
-            "G12",
+            "I12",
             "audit-entrypoint-cannot-start",
             words,
             started(script, "/entry.sh", trace, mode=mode),
@@ -639,7 +670,7 @@ FAULTS = (
         )
     ),
     Fault(
-        "G13",
+        "I13",
         "audit-cxx-runtime-older",
         "LD_LIBRARY_PATH of an image leads to a C++ runtime that ends at GLIBCXX_3.4.11",
         lambda bench: _cxx(bench, 11),
