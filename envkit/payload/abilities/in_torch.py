@@ -22,7 +22,7 @@ BUDGET_S = 120.0
 _TESTS = re.compile(r"lib\w*_test\.so|libbackend_with_compiler\.so|libaoti_custom_ops\.so")  # of torch's own tests
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:_\w+)?\.so\Z")
 _OWN = ("torch", "triton", "nvidia", "functorch", "torchgen")
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_PARSERS = ("_cuda_cudaCachingAllocator_set_allocator_settings", "_accelerator_setAllocatorSettings")
 _DEEP, _MOST_ENTRIES = 4, 20_000  # of a folder that is no installation: how far, and how much, is looked at
 _SKIPPED = ("__pycache__", "node_modules")
 
@@ -97,10 +97,7 @@ def _numpy() -> None:
 def _settings(variable: str, value: str) -> None:
     """Gives the allocator's settings to torch's own parser, which needs no GPU, as the first allocation does."""
     core: Any = importlib.import_module("torch._C")
-    names = ["_cuda_cudaCachingAllocator_set_allocator_settings"]
-    if variable == "PYTORCH_ALLOC_CONF":  # torch before it does not read this variable
-        names = ["_accelerator_setAllocatorSettings"]
-    parser = next((getattr(core, name) for name in names if hasattr(core, name)), None)
+    parser = next((getattr(core, name) for name in _PARSERS if hasattr(core, name)), None)
     if parser is None:
         raise Untried("this torch has no function that takes the settings of its allocator without a GPU")
     try:
@@ -111,6 +108,15 @@ def _settings(variable: str, value: str) -> None:
             raise
         os.environ[variable] = rest  # another backend needs a GPU to start; the parser reads the variable as well
         parser(rest)
+
+
+def _variables() -> tuple[str, ...]:
+    """The variables in which this torch reads the settings of its allocator; none where it is built without CUDA."""
+    torch: Any = sys.modules["torch"]
+    if not getattr(getattr(torch, "version", None), "cuda", None):
+        return ()
+    newer = hasattr(torch._C, _PARSERS[1])  # which came with the variable that is for every kind of GPU
+    return ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if newer else ("PYTORCH_CUDA_ALLOC_CONF",)
 
 
 def _user() -> str:
@@ -150,6 +156,8 @@ def _files(root: str, installed: bool) -> Iterator[str]:
         if depth == 0 and installed:
             names = [one for one in names if one not in _OWN]
         inside = any(os.path.exists(os.path.join(folder, mark)) for mark in ("pyvenv.cfg", "conda-meta"))
+        if not installed:  # what can be a part of a module's name
+            names = [one for one in names if one.isidentifier() and one != "build"]
         stop = not installed and (depth >= _DEEP or inside or os.path.basename(folder).endswith("-packages"))
         below[:] = [] if stop else sorted(names)
         left -= len(files) if not installed else 0
@@ -215,7 +223,7 @@ def tried(capabilities: Sequence[int], folder: str) -> list[dict[str, Any]]:
         attempts.append(Attempt("program", manager, partial(_program, manager), "torch"))
     attempts += nvrtc.attempts(torch, mapped, capabilities)
     attempts.append(Attempt("numpy", "numpy", _numpy))
-    for variable in _SETTINGS:
+    for variable in _variables():
         value = os.environ.get(variable, "")
         if value:
             attempts.append(Attempt("allocator-settings", f"{variable}={value}", partial(_settings, variable, value)))

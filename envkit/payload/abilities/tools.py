@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from envkit.payload import programs
-from envkit.payload.abilities import Absent, Attempt, caches, try_all
+from envkit.payload.abilities import Absent, Attempt, Untried, caches, try_all
 from envkit.payload.probe import wheels
 
 _BUDGET_S = 60.0
@@ -35,8 +35,13 @@ MODULES = {
 
 def _compile(command: Sequence[str], source: str, suffix: str, more: Sequence[str] = ()) -> None:
     """Raises RuntimeError with the compiler's words where it makes no shared object of ``source``."""
-    folder = tempfile.mkdtemp(prefix="envkit-abilities-")
     try:
+        folder = tempfile.mkdtemp(prefix="envkit-abilities-")
+    except OSError as error:
+        raise Untried(f"there is no folder for temporary files: {error}") from error
+    try:
+        if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+            raise Untried(f"nothing in {folder} may be executed")
         path, out = os.path.join(folder, "made" + suffix), os.path.join(folder, "made.so")
         with open(path, "w", encoding="utf-8") as file:
             file.write(source)
