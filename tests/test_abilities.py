@@ -12,6 +12,7 @@ import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -308,6 +309,8 @@ def test_a_torch_that_ends_its_process_leaves_what_needs_none(plain_torch: Path)
 
 def test_settings_are_given_to_the_parser_that_this_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
+    for name in in_torch._SETTINGS:  # which it changes, in a child of its own
+        monkeypatch.setenv(name, "")
 
     def without_gpu(value: str) -> None:
         if "backend:" in value:
@@ -325,6 +328,28 @@ def test_settings_are_given_to_the_parser_that_this_torch_has(monkeypatch: pytes
     core._accelerator_setAllocatorSettings = heard.append  # type: ignore[attr-defined]
     in_torch._settings("PYTORCH_ALLOC_CONF", "b:1")
     core._accelerator_setAllocatorSettings = without_gpu  # type: ignore[attr-defined]
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "c:[1,2],backend:cudaMallocAsync")
     in_torch._settings("PYTORCH_ALLOC_CONF", "c:[1,2],backend:cudaMallocAsync")
     assert heard == ["a:1", "b:1", "c:[1,2]"]
+    assert (os.environ.get("PYTORCH_ALLOC_CONF"), os.environ.get("PYTORCH_CUDA_ALLOC_CONF")) == ("c:[1,2]", None)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "newer", "read"),
+    [(None, True, ()), ("12.4", False, in_torch._SETTINGS[:1]), ("13.0", True, in_torch._SETTINGS)],
+)
+def test_settings_are_those_that_this_torch_reads(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, newer: bool, read: tuple[str, ...]
+) -> None:
+    core = SimpleNamespace(_accelerator_setAllocatorSettings=print) if newer else SimpleNamespace()
+    torch: Any = SimpleNamespace(version=SimpleNamespace(cuda=cuda), _C=core)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert in_torch._variables() == read
+
+
+def test_a_folder_without_a_file_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "networkz").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(abilities.Absent, match="has no __init__"):
+        tools._import("networkz")
+    with pytest.raises(abilities.Absent, match="no module named nothing_such"):
+        tools._import("nothing_such")

@@ -302,7 +302,7 @@ def _assembles_nothing(stack: Stack) -> None:
 
 
 def _no_header(stack: Stack) -> None:
-    (stack.site / "torch/include/c10/util/Exception.h").unlink()
+    (stack.site / "torch/include/pybind11/pybind11.h").unlink()  # which inductor's kernels do not include
 
 
 SOUND = sound("t26")
@@ -414,7 +414,7 @@ FAULTS = (
         also=frozenset({"image-debug-variables-left-on"})),
     _of("G12", "assembler", "Triton's ptxas says its version and assembles nothing",
         able_with(_assembles_nothing, "ptxas fatal"), "a stack that can do everything", ABLE, also=OVERWRITTEN),
-    _of("G13", "header", "one of torch's headers is deleted", able_with(_no_header, "Exception.h"),
+    _of("G13", "header", "one of torch's headers is deleted", able_with(_no_header, "pybind11.h"),
         "a stack that can do everything", ABLE, twin_skips=True),
     _of("G14", "shm", "/dev/shm is read-only",
         able_with(lambda stack: None, "Read-only", setup="mount -t tmpfs -o ro none /dev/shm"),

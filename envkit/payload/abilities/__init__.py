@@ -84,9 +84,9 @@ def _told(one: Attempt, ending: isolate.Ending) -> dict[str, Any]:
         return {**make(WORKS), **ending.value}
     if ending.signal == "SIGKILL":
         return make(UNTRIED, "its process was killed by SIGKILL, which comes from the machine, mostly for its memory")
-    last = (ending.stderr_tail.strip().splitlines() or [""])[-1]
+    last = (ending.stderr_tail.strip().splitlines() or [""])[-1] if ending.ended == "garbled" else ""
     how = f"was killed by {ending.signal}" if ending.signal else ending.detail or ending.ended
-    return make(FAILS, f"{how}: {last}" if last and not ending.signal else how)
+    return make(FAILS, f"{how}: {last}" if last else how)
 
 
 def try_all(attempts: Sequence[Attempt], budget_s: float, lanes: int = _LANES) -> list[dict[str, Any]]:

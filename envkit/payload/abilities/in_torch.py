@@ -22,6 +22,7 @@ BUDGET_S = 120.0
 _TESTS = re.compile(r"lib\w*_test\.so|libbackend_with_compiler\.so|libaoti_custom_ops\.so")  # of torch's own tests
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:_\w+)?\.so\Z")
 _OWN = ("torch", "triton", "nvidia", "functorch", "torchgen")
+_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _PARSERS = ("_cuda_cudaCachingAllocator_set_allocator_settings", "_accelerator_setAllocatorSettings")
 _DEEP, _MOST_ENTRIES = 4, 20_000  # of a folder that is no installation: how far, and how much, is looked at
 _SKIPPED = ("__pycache__", "node_modules")
@@ -100,13 +101,16 @@ def _settings(variable: str, value: str) -> None:
     parser = next((getattr(core, name) for name in _PARSERS if hasattr(core, name)), None)
     if parser is None:
         raise Untried("this torch has no function that takes the settings of its allocator without a GPU")
+    for name in _SETTINGS:  # the parser reads the variables as well, and another's fault is not this one's
+        os.environ.pop(name, None)
+    os.environ[variable] = value
     try:
         parser(value)
     except Exception as error:
         rest = ",".join(part for part in value.split(",") if not part.strip().startswith("backend:"))
         if rest == value or not cuda_error.code_of(error)[0]:
             raise
-        os.environ[variable] = rest  # another backend needs a GPU to start; the parser reads the variable as well
+        os.environ[variable] = rest  # another backend needs a GPU to start
         parser(rest)
 
 
@@ -116,7 +120,7 @@ def _variables() -> tuple[str, ...]:
     if not getattr(getattr(torch, "version", None), "cuda", None):
         return ()
     newer = hasattr(torch._C, _PARSERS[1])  # which came with the variable that is for every kind of GPU
-    return ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if newer else ("PYTORCH_CUDA_ALLOC_CONF",)
+    return _SETTINGS if newer else _SETTINGS[:1]
 
 
 def _user() -> str:

@@ -136,11 +136,13 @@ def _modules(dists: list[wheels.Dist]) -> Iterator[Attempt]:
 
 def _import(module: str) -> None:
     try:
-        importlib.import_module(module)
+        made = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module:
             raise Absent(f"there is no module named {module}") from error
         raise
+    if getattr(made, "__file__", None) is None:  # Python takes any folder of that name for a package
+        raise Absent(f"the folder of {module} has no __init__.py")
 
 
 def tried() -> dict[str, Any]:
