@@ -106,6 +106,10 @@ def preflight(
         list[str] | None,
         _job("--ulimit", metavar="NAME=VALUE", help="A limit, such as memlock=-1; may be given again."),
     ] = None,
+    pids_limit: Annotated[
+        int | None, _job("--pids-limit", metavar="N", help="The most processes and threads of the container.")
+    ] = None,
+    cpus: Annotated[float | None, _job("--cpus", metavar="N", help="How many processors it may keep busy.")] = None,
     user: Annotated[
         str | None, _job("--user", "-u", metavar="UID[:GID]", help="The user it runs as, by number or name.")
     ] = None,
@@ -183,6 +187,8 @@ def preflight(
             ipc=ipc,
             network=network,
             ulimits=ulimit,
+            pids=pids_limit,
+            cpus=cpus,
             user=user,
             mounts=volume,
             tmpfs=tmpfs,

@@ -7,13 +7,14 @@ whose server is gone answers nobody.
 from __future__ import annotations
 
 import json
+import math
 import os
 import posixpath
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from envkit.engine import Engine, Say
@@ -49,11 +50,8 @@ _WAYS = ("cdi", "hook", "none")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\Z")
 _ULIMIT = re.compile(r"([a-z]+)=(-1|unlimited|[0-9]+)(?::(-1|unlimited|[0-9]+))?\Z")
-# Beside the steering ones, what decides where a process writes and whom it meets; none of them holds a secret.
-_MORE = (
-    "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME",
-    "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK",
-)  # fmt: skip
+# Beside the steering ones, what decides where a process writes and who it is; none of them holds a secret.
+_MORE = ("HOME", "USER", "LOGNAME")
 _COMPAT = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 _NOTE, _NOTE_OWNER = ".note.cuda.fwd_compatibility", b"NVIDIA Corporation"
 _MOST_NOTE = 1 << 16  # bytes; real ones have some two hundred
@@ -185,6 +183,8 @@ def job_from(
     checkpoint: str | None = None,
     checkpoint_size: str | None = None,
     command: Sequence[str] | None = None,
+    pids: int | None = None,
+    cpus: float | None = None,
 ) -> Job:
     """The job that options like those of `docker run` declare; None is what nobody said.
 
@@ -198,6 +198,8 @@ def job_from(
     for name, count in (("nodes", nodes), ("ranks", ranks)):
         if count is not None and count < 1:
             raise UsageError(f"a job of {count} {name} is none", f"give {name} as 1 or more")
+    if cpus is not None and not 0 <= cpus < math.inf:
+        raise UsageError(f"a job cannot have {cpus:g} processors", "give a number such as 4 or 1.5")
     if workers is not None and workers < 0:
         raise UsageError(f"a data loader cannot have {workers} workers", "give 0 or more")
     if checkpoint is not None and not checkpoint.startswith("/"):
@@ -234,6 +236,8 @@ def job_from(
         checkpoint=_said(checkpoint, "--checkpoint"),
         checkpoint_bytes=_said(checkpoint_size, "--checkpoint-size", lambda text: size(text, "--checkpoint-size")),
         command=_said(command, "command line", tuple),
+        pids=_said(pids if pids and pids > 0 else None, "--pids-limit"),  # docker's words for no limit: 0 and -1
+        cpus=_said(cpus or None, "--cpus"),
     )
 
 
@@ -344,7 +348,9 @@ def _named(job: Job, accounts: Observed[tuple[Account, ...]]) -> list[str]:
     found |= {mount.target for mount in job.mounts.value or ()} | {job.checkpoint.value or "/"}
     for values in (job.environment.value or {}, job.replaced.value or {}):
         found |= {part for value in values.values() for part in re.split(r"[:; ]", value)}
-    return sorted({posixpath.normpath(path) for path in found if path.startswith("/")})
+    paths = {posixpath.normpath(path) for path in found if path.startswith("/")}
+    # a program makes its folder where there is none, so what lies above counts too
+    return sorted(paths | {str(parent) for path in paths for parent in PurePosixPath(path).parents})
 
 
 def _accounts(tree: Tree) -> Observed[tuple[Account, ...]]:

@@ -48,7 +48,8 @@ class Job:
     the image's value of each that the job sets to another one.  ``shm`` (the size of /dev/shm), ``memory`` and
     ``checkpoint_bytes`` are in bytes; ``ipc``, ``network`` are the namespaces ("private", "host"; "bridge", "host",
     "none").  ``workers`` are data loader processes of one rank, ``ranks`` the processes on this machine, ``nodes`` the
-    machines.  ``user`` is "uid", "uid:gid" or a name.  ``tmpfs`` and ``devices`` are paths inside.
+    machines.  ``pids`` is the most processes and threads of the container, ``cpus`` how many processors it may keep
+    busy.  ``user`` is "uid", "uid:gid" or a name.  ``tmpfs`` and ``devices`` are paths inside.
     """
 
     gpus: Observed[tuple[str, ...]] = field(default_factory=_undeclared)
@@ -73,6 +74,8 @@ class Job:
     checkpoint: Observed[str] = field(default_factory=_undeclared)
     checkpoint_bytes: Observed[int] = field(default_factory=_undeclared)
     command: Observed[tuple[str, ...]] = field(default_factory=_undeclared)
+    pids: Observed[int] = field(default_factory=_undeclared)
+    cpus: Observed[float] = field(default_factory=_undeclared)
 
 
 @dataclass(frozen=True, slots=True)

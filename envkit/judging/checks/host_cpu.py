@@ -153,14 +153,11 @@ def host_omp_threads_exceed_cpus(host: Host) -> Iterator[Finding]:
         if text is None:
             continue
         words = [word.strip() for word in text.split(",")]
-        if not all(word.isdecimal() and int(word) > 0 for word in words):
-            message, wanted = f"{name} is `{text}`, which is not a number of threads", 0
-        else:
-            wanted = int(words[0])
-            message = f"{name} asks for {wanted} threads and {here:g} processors are granted to this process"
-        if not wanted or wanted > max(here, 1):
+        # what is no number of threads is host-variable-invalid's
+        wanted = int(words[0]) if words[0].isdecimal() else 0
+        if wanted > max(here, 1):
             yield warning(
-                message,
+                f"{name} asks for {wanted} threads and {here:g} processors are granted to this process",
                 name,
                 {f"{name}={text}": host.environment.via, f"{here:g} processors": via},
                 f"set {name} to at most {max(int(here), 1)} divided by the processes of a job; check it with `nproc`",

@@ -12,12 +12,14 @@ from envkit.judging.checks import _launch as job
 from envkit.judging.checks._host import gpu_name, loaded_driver, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import error, note, or_skip, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import ptx_isa
+from envkit.judging.variables import is_on, rows
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
 from envkit.subjects.launch import CompatLibrary, Launch
 from envkit.versions import Cuda, Driver, Sm
 
 _DISABLE = "NVIDIA_DISABLE_REQUIRE"
+_PTX_SETTINGS = ("CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_PTX_JIT")
 # nvmlBrandType_t of nvml.h.  That a compat library's note names GPUs by these numbers is inferred: NVIDIA says it
 # nowhere, and the notes list exactly the brands that the same release's NVIDIA_REQUIRE_CUDA lists.
 _BRANDS = {
@@ -313,6 +315,29 @@ def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
                 {has: job.image(launch).code.via or "ELF sections", str(sm): "nvmlDeviceGetCudaComputeCapability"},
                 f"take a build for {sm} (`envkit facts gpu {sm}` names torch's), or another GPU; {job.AGAIN}",
             )
+    unknown_if(doubt, doubt)
+
+
+def launch_ptx_jit_setting_unusable(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """What CUDA_FORCE_PTX_JIT and CUDA_DISABLE_PTX_JIT leave of the image's code runs on the GPUs that the job gets."""
+    env, table = job.variables(launch), rows(facts)
+    names = [name for name in _PTX_SETTINGS if is_on(table[name], env.get(name, ""))]
+    skip_if(not names, f"neither {' nor '.join(_PTX_SETTINGS)} is on")
+    gpus, doubt = job.sms_of(job.some_given(launch))
+    tegra = {row.sm for row in facts.archs if row.tegra}
+    for name in names:
+        forced = name == _PTX_SETTINGS[0]
+        for holder, sass, ptx, _ in _code(launch):
+            for sm in gpus:
+                left = served(() if forced else sass, ptx if forced else (), sm, sm in tegra).state
+                if left == "none" and served(sass, ptx, sm, sm in tegra).state != "none":
+                    what = "no PTX" if forced else "only PTX"
+                    yield error(
+                        f"{name} is `{env[name]}` and {holder} has {what} for {sm}: its kernels do not run",
+                        name,
+                        {**job.said(launch, name), str(sm): "nvmlDeviceGetCudaComputeCapability"},
+                        f"unset {name}; {job.AGAIN}",
+                    )
     unknown_if(doubt, doubt)
 
 

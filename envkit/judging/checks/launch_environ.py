@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from envkit.facts import Facts
 from envkit.judging import variables as judgement
@@ -43,13 +44,17 @@ def _known(launch: Launch) -> judgement.Known:
 def launch_variable_invalid(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """Every variable of the job that the table of variables knows has a value that its program takes."""
     findings, doubts = judgement.invalid(job.variables(launch), _known(launch), facts)
-    yield from findings
+    yield from _again(findings)
     unknown_if(doubts, "; ".join(doubts))
 
 
 def launch_variables_contradict(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """No two variables of the job contradict one another."""
-    yield from judgement.contradictions(job.variables(launch), launch.job.environment.via, facts)
+    yield from _again(judgement.contradictions(job.variables(launch), launch.job.environment.via, facts))
+
+
+def _again(findings: Iterable[Finding]) -> Iterator[Finding]:
+    return (replace(finding, fix=f"{finding.fix}; {job.AGAIN}") for finding in findings)
 
 
 def launch_debug_variables_left_on(launch: Launch, facts: Facts) -> Iterator[Finding]:

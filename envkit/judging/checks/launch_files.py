@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
+from envkit.facts import Facts
+from envkit.judging import variables as judgement
 from envkit.judging.checks import _launch as job
 from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.launch import Launch, Mount
+from envkit.subjects.launch import Inside, Launch, Mount
 
 # What a mount must not hide: the C library, the programs and the linker's configuration
 _SYSTEM = ("/", "/usr", "/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/bin", "/bin", "/etc", "/proc", "/sys", "/dev")
 _CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+_OFFLINE = "HF_HUB_OFFLINE"
 
 
 def launch_mount_source_missing(launch: Launch) -> Iterator[Finding]:
@@ -149,9 +154,51 @@ def _writable(launch: Launch, path: str, one: job.JobUser) -> str:
     there = or_unknown(paths.get(path), f"what the image has at {path} was not seen")
     if there.kind == "absent":
         return "" if one.uid == 0 else "does not exist"
+    return _closed(there, one)
+
+
+def _closed(there: Inside, one: job.JobUser) -> str:
     if not job.may_write(one, there.uid, there.gid, there.mode):
         return f"is of {there.uid}:{there.gid} with mode {there.mode:04o}"
     return ""
+
+
+def _makeable(launch: Launch, path: str, one: job.JobUser) -> str:
+    """Why a program cannot write to ``path``, which it makes where it does not exist; as ``_writable``."""
+    paths = launch.paths.value or {}
+    there = paths.get(path)
+    if there is None or there.kind != "absent" or one.uid == 0:
+        return _writable(launch, path, one)
+    for parent in map(str, PurePosixPath(path).parents):
+        if _writable(launch, path, one) == "" or parent not in paths:
+            break  # a mount or a tmpfs holds it, or nobody looked above it
+        if paths[parent].kind != "absent":
+            closed = _closed(paths[parent], one)
+            return f"does not exist, and {parent} {closed}" if closed else ""
+    return _writable(launch, path, one)
+
+
+def launch_cache_not_writable(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """The job may write to every cache folder that its variables name."""
+    env = job.variables(launch)
+    table = judgement.rows(facts)
+    named = {name: env[name] for name in sorted(env) if name in table and table[name].type == "folder"}
+    offline = table[_OFFLINE]
+    if judgement.is_on(offline, env.get(_OFFLINE, "")):  # then what was downloaded is only read
+        named = {name: path for name, path in named.items() if table[name].of != offline.of}
+    named = {name: posixpath.normpath(path) for name, path in named.items() if path.startswith("/")}
+    skip_if(not named, "no variable of the job names a cache folder")
+    one = job.who(launch)
+    for name, path in named.items():
+        why = _makeable(launch, path, one)
+        if why:
+            yield Finding(
+                f"{name} is {path}, which {why} for {one.uid}:{one.gid}: {table[name].otherwise}",
+                Severity.WARNING,
+                name,
+                {**job.said(launch, name), why: launch.paths.via or launch.job.read_only.via},
+                f"let {name} name a directory that the user may write, or mount one there; {job.AGAIN}",
+            )
 
 
 def launch_home_not_writable(launch: Launch) -> Iterator[Finding]:
@@ -159,9 +206,12 @@ def launch_home_not_writable(launch: Launch) -> Iterator[Finding]:
     one = job.who(launch)
     home = job.variables(launch).get("HOME") or (one.account.home if one.account else "/")
     why = _writable(launch, home, one)
-    if why and not any(job.variables(launch).get(name) for name in _CACHES):
+    env = job.variables(launch)
+    elsewhere = [posixpath.normpath(env[name]) for name in _CACHES if env.get(name)]
+    if why and not any(path.startswith("/") and not _makeable(launch, path, one) for path in elsewhere):
         yield warning(
-            f"the home of the job, {home}, {why} for {one.uid}:{one.gid}, and no variable puts the caches elsewhere",
+            f"the home of the job, {home}, {why} for {one.uid}:{one.gid}, and no variable puts the caches where it may "
+            "write",
             home,
             {home: launch.job.user.via, why: launch.paths.via or launch.job.read_only.via},
             f"set HOME to a directory that the user may write, or give `--tmpfs {home}`; {job.AGAIN}",

@@ -59,6 +59,22 @@ def launch_more_ranks_than_gpus(launch: Launch) -> Iterator[Finding]:
         )
 
 
+def launch_local_rank_without_gpu(launch: Launch) -> Iterator[Finding]:
+    """LOCAL_RANK of the job counts a GPU that it gets."""
+    text = variables(launch).get("LOCAL_RANK", "").strip()
+    skip_if(not text.isdecimal(), "LOCAL_RANK is not set to a number")
+    count = len(some_given(launch))
+    if int(text) >= count:
+        yield Finding(
+            f"LOCAL_RANK is {text} and the job gets {some(count, 'GPU')}, counted from 0",
+            # a launcher that gives each rank a container and one GPU counts the machine's ranks all the same
+            Severity.ERROR if count > 1 else Severity.WARNING,
+            "LOCAL_RANK",
+            {**said(launch, "LOCAL_RANK"), f"{count} GPUs": launch.job.gpus.via},
+            f"let the launcher set it, or give the job as many GPUs as it has local ranks; {AGAIN}",
+        )
+
+
 def launch_gpu_unhealthy(launch: Launch) -> Iterator[Finding]:
     """No GPU that the job gets is in a state in which it must not be used."""
     gpus = some_given(launch)

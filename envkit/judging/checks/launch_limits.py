@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import name_filter
-from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
+from envkit.judging.checks._launch import (
+    AGAIN,
+    GIB,
+    MIB,
+    declared,
+    given,
+    need_nodes,
+    nodes,
+    some,
+    variables,
+    wanted,
+    who,
+)
 from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.subjects.host import Limit
@@ -18,6 +30,13 @@ _MEMLOCK_WANTED = 32 * GIB  # Primus' node smoke test, where RDMA registers GPU 
 _MEMLOCK_LEAST = 64 * MIB  # a proposal: systemd's default of 8 MiB fails at NCCL's first ibv_reg_mr of a few MiB each
 _STACK_WANTED = 8 * MIB  # the kernel's default
 _NOFILE_WANTED = 4096  # the data loader keeps a descriptor for each tensor on its way; a proposal
+# torch 2.6 with 4 and 8 data loader workers was counted: each worker has three threads; beside them a process that
+# uses CUDA has some eight of the driver and of autograd, and those of OpenMP: a proposal
+_THREADS_OF_WORKER, _THREADS_OF_RANK = 3, 8
+_MEMORY_OF_RANK = GIB  # a proposal: `import torch` alone keeps 437 MiB (2.6, CUDA 12.4), a CUDA context some hundreds
+_LEAST_PORT = 1024  # net.ipv4.ip_unprivileged_port_start; a container with a network of its own has 0 there (Docker)
+# these give each rank the address and the port themselves
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "composer")
 _MIGHTY = ("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_PTRACE", "NET_ADMIN", "DAC_READ_SEARCH")
 
 
@@ -265,3 +284,99 @@ def launch_nccl_transport_disabled(launch: Launch) -> Iterator[Finding]:
                 {f"{name}={env[name]}": launch.job.environment.via},
                 f"unset {name}; {AGAIN}",
             )
+
+
+def _tasks(launch: Launch) -> tuple[int, int]:
+    """How many tasks the job has at the least, and how many are likely; raises Skip where nobody said."""
+    workers = declared(launch.job.workers, "how many workers the data loader has")
+    ranks = launch.job.ranks.value or 1
+    text = variables(launch).get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    pool = int(text) if text.isdecimal() and int(text) else launch.host.processors.need("the processors").usable
+    least = ranks * (1 + _THREADS_OF_WORKER * workers)
+    return least, least + ranks * (_THREADS_OF_RANK + pool)
+
+
+def launch_process_limit_too_low(launch: Launch) -> Iterator[Finding]:
+    """The job may have as many processes and threads as its ranks and data loader workers need."""
+    limits = {}
+    if launch.job.pids.value is not None:
+        limits["--pids-limit"] = (launch.job.pids.value, launch.job.pids.via)
+    nproc = (launch.job.limits.value or {}).get("nproc")
+    if nproc is not None and nproc.soft >= 0 and who(launch).uid != 0:  # the kernel spares root
+        limits["--ulimit nproc"] = (nproc.soft, launch.job.limits.via)
+    skip_if(not limits, "no limit on processes was declared")
+    least, likely = _tasks(launch)
+    for name, (most, via) in limits.items():
+        if most < likely:
+            workers, ranks = launch.job.workers.value or 0, launch.job.ranks.value or 1
+            enough = max(2 * likely, 4096)
+            yield Finding(
+                f"{some(ranks, 'rank')} with {some(workers, 'data loader worker')} each have {least} processes and "
+                f"threads at the least and likely {likely}, and {most} are allowed",
+                Severity.ERROR if most < least else Severity.WARNING,
+                name,
+                {str(most): via, f"{workers} workers": launch.job.workers.via},
+                f"give `{name}{'=' if name.endswith('nproc') else ' '}{enough}`, or fewer workers; {AGAIN}",
+            )
+
+
+def launch_more_workers_than_cpus(launch: Launch) -> Iterator[Finding]:
+    """There is a processor for every data loader worker of the job."""
+    workers = declared(launch.job.workers, "how many workers the data loader has")
+    skip_if(not workers, "the data loader has no workers")
+    ranks = launch.job.ranks.value or 1
+    usable = launch.host.processors.need("the processors").usable
+    granted = launch.job.cpus.value
+    here = usable if granted is None else min(granted, usable)
+    if ranks * workers > here:
+        yield warning(
+            f"{some(ranks, 'rank')} with {some(workers, 'data loader worker')} each are {ranks * workers} workers on "
+            f"{here:g} processors",
+            "workers",
+            {
+                f"{workers} workers": launch.job.workers.via,
+                f"{here:g} processors": launch.host.processors.via if granted is None else launch.job.cpus.via,
+            },
+            f"give each rank at most {max(int(here // ranks), 1)} workers, or more processors; {AGAIN}",
+        )
+
+
+def launch_memory_limit_too_low_for_ranks(launch: Launch) -> Iterator[Finding]:
+    """The memory limit of the job leaves each of its ranks enough to start."""
+    limit = declared(launch.job.memory, "the memory limit")
+    ranks = declared(launch.job.ranks, "how many ranks run here")
+    if limit < ranks * _MEMORY_OF_RANK:
+        yield warning(
+            f"{some(ranks, 'rank')} may use {_amount(limit)} of memory together, less than {_amount(_MEMORY_OF_RANK)} "
+            "each: importing torch and starting CUDA take most of that",
+            "--memory",
+            {f"{limit} bytes": launch.job.memory.via, f"{ranks} ranks": launch.job.ranks.via},
+            f"give `--memory {4 * ranks}g` or more; {AGAIN}",
+        )
+
+
+def launch_master_port_unusable(launch: Launch) -> Iterator[Finding]:
+    """The port that the first rank listens on is one that it may take and that the others know."""
+    text = variables(launch).get("MASTER_PORT", "").strip()
+    skip_if(not text, "MASTER_PORT is not set")
+    words = launch.job.command.value or ()
+    skip_if(words and words[0].rpartition("/")[2] in _LAUNCHERS, f"{words[0] if words else ''} sets it itself")
+    if not text.isdecimal():
+        return  # launch-variable-invalid says it
+    port = int(text)
+    count = (launch.job.ranks.value or 1) * (launch.job.nodes.value or 1)
+    world = variables(launch).get("WORLD_SIZE", "")
+    if port == 0 and count > 1 and not world:  # with WORLD_SIZE launch-variables-contradict says it
+        yield error(
+            f"MASTER_PORT is 0 and the job has {count} ranks: the first takes any free port, and no other learns which",
+            "MASTER_PORT",
+            {text: launch.job.environment.via},
+            f"set it to a free port from {_LEAST_PORT} on; {AGAIN}",
+        )
+    if 0 < port < _LEAST_PORT and launch.job.network.value == "host" and who(launch).uid != 0:
+        yield error(
+            f"MASTER_PORT is {port}, and in the machine's network only root may listen below {_LEAST_PORT}",
+            "MASTER_PORT",
+            {text: launch.job.environment.via, f"user {who(launch).uid}": launch.job.user.via},
+            f"set it to a free port from {_LEAST_PORT} on; {AGAIN}",
+        )
