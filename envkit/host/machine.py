@@ -12,7 +12,7 @@ from envkit.payload.probe import environ
 from envkit.subjects.host import Limit
 
 # beside those that steer CUDA and its kin
-_PREFIXES = ("CUFILE_",)
+_PREFIXES, _MORE = ("CUFILE_",), ("TMPDIR",)
 # curl(1): programs read them in small letters, most of them in capitals too
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
@@ -111,6 +111,7 @@ def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
         name: _ADDRESS.sub("://", _PROXY.sub("", value) if name.lower() in _PROXIES else value)
         for name, value in sorted(variables.items())
         if environ.steers(name)
+        or name in _MORE
         or ((name.lower() in _PROXIES or name.startswith(_PREFIXES)) and not _SECRET.search(name))
     }
     return Observed.of(kept, "environment")

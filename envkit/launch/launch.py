@@ -51,7 +51,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\Z")
 _ULIMIT = re.compile(r"([a-z]+)=(-1|unlimited|[0-9]+)(?::(-1|unlimited|[0-9]+))?\Z")
 # Beside the steering ones, what decides where a process writes and who it is; none of them holds a secret.
-_MORE = ("HOME", "USER", "LOGNAME")
+_MORE = ("HOME", "USER", "LOGNAME", "TMPDIR")
 _COMPAT = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 _NOTE, _NOTE_OWNER = ".note.cuda.fwd_compatibility", b"NVIDIA Corporation"
 _MOST_NOTE = 1 << 16  # bytes; real ones have some two hundred

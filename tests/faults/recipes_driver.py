@@ -385,7 +385,7 @@ FAULTS = (
         ),
         "CUDA_VISIBLE_DEVICES=0",
         lambda bench: on_gpu(bench, pristine("t26"), cuda="12040", env={"CUDA_VISIBLE_DEVICES": "0"}),
-        also=frozenset({"image-device-count-differs"}),
+        also=frozenset({"image-device-count-differs", "image-gpus-hidden"}),
     ),
     Fault(
         "F07",

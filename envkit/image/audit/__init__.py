@@ -102,7 +102,7 @@ def _about(tree: Tree, audit: Audit) -> Audit:
     size = sum(entry.size for entry in once.values())
     env = []
     for name, value in sorted(environment.variables(tree).items()):
-        if environ.steers(name):
+        if environ.steers(name) or name == "TMPDIR":  # which a probe sets for its own process
             idle = environ.idle(value, partial(_names, tree)) if name == "LD_LIBRARY_PATH" else ()
             env.append(
                 Variable(
