@@ -260,7 +260,7 @@ class _Planner:
 
 def _set_before(text: str) -> tuple[str, ...]:
     """Whether a shell's text does more than start one program."""
-    return ("the shell's own commands",) if re.search(r"[;&|=\n]|\bsource\s", text) else ()
+    return ("the shell's text",) if re.search(r"[;&|=\n]|\bsource\s", text) else ()
 
 
 def is_job(command: Command) -> bool:

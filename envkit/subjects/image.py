@@ -279,7 +279,8 @@ class Process:
 
     ``folder`` is its working folder, ``user`` the name of ``uid``, empty where it has none.  ``variables`` are those
     that steer something, before Python's own start could change them; ``path`` is its PATH.  ``at_start`` are the files
-    that Python ran before its program: sitecustomize, usercustomize, .pth files with code.
+    that Python ran before its program: sitecustomize, usercustomize, .pth files with code.  ``folder_closed`` says that
+    the user may not read the working folder, None where that was not asked.
     """
 
     executable: str
@@ -292,6 +293,7 @@ class Process:
     path: str
     variables: tuple[Variable, ...]
     at_start: tuple[str, ...] = ()
+    folder_closed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,23 @@ def image_start_fails(image: Image) -> Iterator[Finding]:
         yield error(f"`{job}` {_ENDS[start.reached]}{said}", job, {job: image.start.via}, fix)
 
 
+def image_workdir_closed(image: Image) -> Iterator[Finding]:
+    """The user of the job may read the working folder that it starts in."""
+    if image.process.is_unsupported:
+        raise Skip("it was observed by a version that did not look at the process")
+    process = image.process.need("the examined process")
+    if process.folder_closed is None:
+        raise Skip("it was observed by a version that did not ask")
+    if process.folder_closed:
+        who = f"{process.user} (uid {process.uid})" if process.user else f"uid {process.uid}"
+        yield error(
+            f"{who} may not read the working folder {process.folder}",
+            process.folder,
+            {process.folder: image.process.via},
+            "give it to the user (COPY --chown, RUN chown), or choose another WORKDIR or USER",
+        )
+
+
 def image_entrypoint_changes_environment(image: Image) -> Iterator[Finding]:
     """The entry point changes no variable that controls the linker, CUDA or a framework."""
     yield from _changed(image, _ENTRY)

@@ -57,6 +57,7 @@ def seen() -> dict[str, Any]:
         "executable": sys.executable,
         "prefix": sys.prefix,
         "folder": os.getcwd(),
+        "folder_closed": not os.access(".", os.R_OK | os.X_OK),
         "uid": os.getuid(),
         "gid": os.getgid(),
         "user": _name(os.getuid()),
