@@ -19,7 +19,7 @@ from envkit.judging.checks import _smoke as table
 from envkit.judging.checks import smoke
 from envkit.model import Finding, Observed, Outcome, Reason, Report, Severity, Skip, Subject, Unknown
 from envkit.payload.smoke import TESTS
-from envkit.payload.smoke.case import FAULT_KINDS, GPUS, Case
+from envkit.payload.smoke.case import FAULT_KINDS, GPUS, SUITE, Case
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -109,7 +109,7 @@ def test_what_needs_a_gpu_is_skipped_without_one(name: str) -> None:
 def test_the_document_reads_as_the_recorded_run() -> None:
     document = json.loads((DATA / "torch-2.6-cu124-cpu.document.json").read_text())
     run = recorded("torch-2.6-cu124-cpu")
-    assert read(document, SmokeRun(run.name, level="full")) == run
+    assert read(document, SmokeRun(run.name, level="full", suite=SUITE)) == run
     assert from_plain(SmokeRun, to_plain(run)) == run
 
 
@@ -275,7 +275,7 @@ def test_an_earlier_fault_on_the_same_device_explains_a_later_one() -> None:
 
 @gathered(product(JUDGES, [(), "itself"]))
 def test_a_test_that_was_asked_for_and_is_not_there_is_unknown(name: str, only: object) -> None:
-    run = replace(of(), only=(name,) if only else (), level="stress" if name in STRESS else "full")
+    run = replace(of(), only=(name,) if only else (), level="stress" if name in STRESS else "full", suite=SUITE)
     with pytest.raises(Unknown, match=f"{name} did not finish on"):
         list(JUDGES[name](run))
 

@@ -22,7 +22,7 @@ from envkit.judging import judge
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.payload import cuda_error, shared_memory, smoke
 from envkit.payload.smoke import TESTS, bench
-from envkit.payload.smoke.case import LEVELS, Case, chosen, devices
+from envkit.payload.smoke.case import LEVELS, SUITE, Case, chosen, devices
 from envkit.payload.smoke.compilers import triton_targets
 from envkit.runner.pack import pack
 from envkit.subjects.smoke import SmokeRun
@@ -108,7 +108,7 @@ def test_a_torch_that_cannot_be_imported_fails_every_test_of_it_and_one_that_die
     document = suite("--device", "cpu", "--import-seconds", "1", *only(WITH_TORCH), path=broken)
     assert set(ends(document).values()) == {ended}
     assert words in document["torch_error"]
-    run = read(document, SmokeRun("x", level="full"))
+    run = read(document, SmokeRun("x", level="full", suite=SUITE))
     for test in WITH_TORCH:
         if ended != "raised":
             with pytest.raises(Unknown, match=f"import torch .*{words}"):

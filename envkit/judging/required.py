@@ -211,7 +211,7 @@ def _smoke_coverage(run: SmokeRun) -> Coverage:
     there = [test for test in ran if _on_gpu(test, len(names))]
     used = {test.device for test in there}
     gpus = tuple(name for index, name in enumerate(names) if used & {"gpus", f"cuda:{index}"})
-    asked = chosen(TESTS, run.level, run.only, run.exclude)
+    asked = chosen(TESTS, run.level, run.only, run.exclude, run.suite)
     wanted = {case.name for case in asked if case.gpu or case.several}
     if run.sanitize:
         wanted &= {case.name for case in asked if run.sanitize in case.sanitize}

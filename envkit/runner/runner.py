@@ -36,7 +36,7 @@ from envkit.payload.precision.work import DTYPES
 from envkit.payload.probe.environ import steers
 from envkit.payload.probe.frameworks import FRAMEWORKS
 from envkit.payload.smoke import TESTS
-from envkit.payload.smoke.case import FAULT_KINDS, LEVELS, chosen
+from envkit.payload.smoke.case import FAULT_KINDS, LEVELS, SUITE, chosen
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.payload.waits import LONGEST
 from envkit.plan import lockfile as locks
@@ -697,6 +697,7 @@ def smoke(place: ExecTarget, say: Say, request: SmokeRequest | None = None, time
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
         gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
+        suite=SUITE,
         engine=place.where,
     )
     say(f"running the smoke suite in {place.name}")

@@ -54,7 +54,8 @@ class SmokeRun:
     of the level), less ``exclude``; ``gpus_given`` the GPUs that the
     run was given ("all" or one name each), empty where it got none; ``torch_promised`` the torch that the image was
     built to hold, empty where it promises none; ``gpus_promised`` the architectures, as "sm_90", of the GPUs that it
-    was built for.  ``engine`` is the engine that ran it, empty without one.
+    was built for.  ``suite`` says which tests the suite had (``SUITE`` of the payload): the first ones where a document
+    does not say it.  ``engine`` is the engine that ran it, empty without one.
     """
 
     name: str
@@ -75,6 +76,7 @@ class SmokeRun:
     gpus_given: tuple[str, ...] = ()
     torch_promised: str = ""
     gpus_promised: tuple[str, ...] = ()
+    suite: int = 1
     engine: str = ""
 
     def __post_init__(self) -> None:

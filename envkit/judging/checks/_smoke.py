@@ -133,7 +133,7 @@ def of_one(test: SmokeTest) -> Iterator[Finding]:
 
 def asked(run: SmokeRun) -> tuple[Case, ...]:
     """The tests that the run was asked for."""
-    cases = chosen(TESTS, run.level, run.only, run.exclude)
+    cases = chosen(TESTS, run.level, run.only, run.exclude, run.suite)
     return tuple(case for case in cases if run.sanitize in case.sanitize) if run.sanitize else cases
 
 

@@ -32,8 +32,8 @@ from envkit.payload.smoke.case import FAULT_KINDS, GPUS, LEVELS, Case, chosen, d
 EXTRA = "extra-"  # how the names of tests from outside begin
 
 _GROUPS = (
-    "driver_only", "kernels", "gemm", "libraries", "runtime", "training", "compilers", "several_gpus", "errors",
-    "speed",
+    "driver_only", "kernels", "gemm", "libraries", "operators", "runtime", "training", "compilers", "several_gpus",
+    "errors", "speed",
 )  # fmt: skip
 TESTS: tuple[Case, ...] = tuple(
     case._replace(group=group) for group in _GROUPS for case in importlib.import_module(f"{__name__}.{group}").CASES
@@ -386,6 +386,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
             device = "cuda:0" if job.device == GPUS and count else job.device
             # compilers side by side gain nothing beyond one a processor
             lane = f"{device} builds {next(built) % cores}" if case.builds else device
+            lane += " beside" * case.beside
             forked = case.start == "fork" or (case.start == "bare" and asked.level == "stress")  # to be repeated
             place = lanes if forked else beside
             if not forked:

@@ -9,6 +9,7 @@ GENERIC = ("ulp", "one", "nan", "scale", "block")  # done to any result that is 
 CLOSE = ("ulp", "nan", "scale", "block")  # those of them for a result that is near the right one
 OWN = ("order", "device", "fault")  # done by the test itself
 FAULT_KINDS = (*GENERIC, *OWN)
+SUITE = 2  # what a test that joins a level is ``since``: a run of an earlier suite was not asked for it
 GPUS = "gpus"  # the device that a test of several GPUs names
 
 
@@ -18,10 +19,11 @@ class Case(NamedTuple):
     ``cpu``: it means something without a GPU.  ``gpu``: it runs on each GPU.  ``several``: it runs once over at least
     that many GPUs.  ``start``: "fork" from the parent with torch, "fresh" (a new interpreter), "bare" (forked from a
     parent without torch).  ``level``: the lowest level that has it.  ``builds``: it waits for compilers more than it
-    computes, so it runs beside the other tests of its device.  ``alone``: nothing else runs on its device meanwhile.
+    computes, so it runs beside the other tests of its device.  ``beside``: it too, for it computes on the processor
+    rather than there, but never while a test has its device alone.  ``alone``: nothing else runs on its device then.
     ``faults``: under each of these it must go red.  ``needs``: tests whose fault explains its own.  ``seconds``:
     its budget.  ``sanitize``: the tools of compute-sanitizer that it is fit to run under.  ``stress``: it loads a GPU,
-    and is repeated at the level "stress" whatever its own.
+    and is repeated at the level "stress" whatever its own.  ``since``: the first suite that has it at its level.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Case(NamedTuple):
     start: str = "fork"
     level: str = "quick"
     builds: bool = False
+    beside: bool = False
     alone: bool = False
     faults: tuple[str, ...] = ("ulp", "nan")
     needs: tuple[str, ...] = ()
@@ -38,6 +41,7 @@ class Case(NamedTuple):
     sanitize: tuple[str, ...] = ()
     stress: bool = False
     group: str = ""
+    since: int = 1
 
     @property
     def module(self) -> str:
@@ -59,9 +63,13 @@ def devices(case: Case, gpus: int) -> tuple[str, ...]:
 
 
 def chosen(
-    cases: tuple[Case, ...], level: str, only: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+    cases: tuple[Case, ...],
+    level: str,
+    only: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+    suite: int = SUITE,
 ) -> tuple[Case, ...]:
-    """The tests of a run: those of ``level`` or the named ones, less the excluded.
+    """The tests of a run: those of ``level`` that ``suite`` has, or the named ones, less the excluded.
 
     The level "full" holds "quick"; "stress" holds what loads a GPU, of any level.
     """
@@ -72,4 +80,5 @@ def chosen(
         taken = [case for case in cases if case.stress or case.level == "stress"]
     else:
         taken = [case for case in cases if case.level in levels]
-    return tuple(case for case in taken if case.name not in exclude)
+    known = (case for case in taken if case.since <= suite or only)
+    return tuple(case for case in known if case.name not in exclude)
