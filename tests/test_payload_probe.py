@@ -778,8 +778,8 @@ def document() -> dict[str, Any]:
     """A document as the payload prints it, from a recorded image."""
     plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
     unseen = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # when it was recorded
-    later = ("process", "content", "debian", "modules", "search", "closed", "preloads", "abilities")
-    image = {**dict.fromkeys(later, unseen), **{key: value for key, value in plain.items() if key not in OURS}}
+    later = {one.name: unseen for one in fields(Image) if one.name not in (*plain, *OURS)}
+    image = {**later, **{key: value for key, value in plain.items() if key not in OURS}}
     return {
         "schema": "envkit.payload/1",
         "kind": "probe",

@@ -9,7 +9,7 @@ import re
 import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from envkit.image.probe import OURS
 from envkit.plan.lockfile import Lock, dump, parse
 from envkit.runner import runner
 from envkit.runner.runner import InEngine, LocalPython, SmokeRequest
-from envkit.subjects.image import NO_PROMISE
+from envkit.subjects.image import NO_PROMISE, Image
 from envkit.system.proc import Completed
 from envkit.versions import Sm
 
@@ -48,7 +48,7 @@ def quiet(line: str) -> None:
     pass
 
 
-PROCESS = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # as in older recordings
+UNSEEN = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # as in older recordings
 
 
 def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
@@ -59,8 +59,7 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "kind": "probe",
         "payload_sha256": "",
         "image": {
-            "process": PROCESS,
-            "abilities": PROCESS,
+            **{one.name: UNSEEN for one in fields(Image) if one.name not in (*image, *OURS)},
             **{key: value for key, value in image.items() if key not in OURS},
         },
     }
