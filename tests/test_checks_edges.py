@@ -54,10 +54,10 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
     ("host-variables-contradict", "h100", {"environment": {"PYTORCH_ALLOC_CONF": "expandable_segments:True",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}}, "fail warning"),
     ("host-bar1-too-small", "h100", {"nvml.gpus.*.sm": None}, "unknown"),
-    ("host-bar1-too-small", "h100", {"nvml.gpus.0.sm": "8.0", "nvml.gpus.0.bar1.total": 1048576}, "fail warning"),
+    ("host-bar1-too-small", "h100", {"nvml.gpus.0.sm": "sm_80", "nvml.gpus.0.bar1.total": 1048576}, "fail warning"),
     ("host-bar1-too-small", "h100", {"nvml.gpus": []}, "unknown"),
     ("host-bar1-too-small", "h100", {"nvml.gpus.0.memory": None}, "unknown"),
-    ("host-bar1-too-small", "h100", {"nvml.gpus.*.sm": "7.5", "nvml.gpus.*.bar1.total": 1048576}, "skip"),
+    ("host-bar1-too-small", "h100", {"nvml.gpus.*.sm": "sm_75", "nvml.gpus.*.bar1.total": 1048576}, "skip"),
     ("host-cache-directory-not-writable", "h100", {"named_paths.0.kind": "absent"}, "fail warning"),
     ("host-cache-directory-not-writable", "h100", {"named_paths.+": {"holds": [], "kind": "absent", "path":
         "/root/.triton", "variable": "TRITON_CACHE_DIR", "writable": True}}, "pass"),
@@ -465,7 +465,7 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
     ("host-nic-max-read-request-too-small", "h100", {"processors.hypervisor": True}, "skip"),
     ("host-nic-max-read-request-too-small", "h100", {"pci.*.kind": "bridge"}, "skip"),
     ("host-nic-max-read-request-too-small", "h100", {"pci.14.payload.read_request": 512}, "pass"),
-    ("host-nic-max-read-request-too-small", "h100", {"pci.14.payload.read_request": 511}, "fail warning"),
+    ("host-nic-max-read-request-too-small", "h100", {"pci.14.payload.read_request": 256}, "fail warning"),
     ("host-numa-balancing-on", "h100", {"numa": None, "settings": {"kernel.numa_balancing": {"value": "1", "via":
         "x", "missing": ""}}}, "unknown"),
     ("host-numa-balancing-on", "desk", {"settings": {"kernel.numa_balancing": {"value": "1", "via": "x", "missing":

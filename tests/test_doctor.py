@@ -33,7 +33,7 @@ from envkit.subjects.host.expected import Expected, ExpectedChecks
 from envkit.subjects.host.system import RemoteMount
 
 FACTS = facts.load()
-SOURCES = [item.name for item in fields(Host) if item.name not in ("name", "wanted_cuda", "expected")]
+SOURCES = [item.name for item in fields(Host) if item.name not in ("name", "wanted_cuda", "expected", "newer_fields")]
 GPU_MACHINES = [name for name in machines.NAMES if name != "bare"]
 
 

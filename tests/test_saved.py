@@ -17,7 +17,7 @@ from envkit.credentials import HIDDEN, names_secret, redacted_plain, redacted_va
 from envkit.errors import UsageError
 from envkit.judging import judge, required
 from envkit.model import Observed
-from envkit.subjects import KINDS, Image, codec, saved
+from envkit.subjects import KINDS, Host, Image, codec, saved
 from envkit.subjects.image import Variable
 from envkit.system import files
 
@@ -163,3 +163,30 @@ def test_no_text_of_a_document_ends_judging_in_an_internal_fault(what: str) -> N
             continue
         results = judge.judge(subject, facts.load())
         assert results and required.covered(subject), path
+
+
+def test_a_field_of_a_newer_version_leaves_the_document_undecided_and_is_named(tmp_path: Path) -> None:
+    document = json.loads((DATA / "gpu" / "h100-host.json").read_text())
+    document["subject"]["nvml"]["value"]["gpus"][0]["tides"] = {"value": 3, "via": "nvml", "missing": ""}
+    document["subject"]["weather"] = {"value": [], "via": "", "missing": ""}
+    document["subject"]["clock"]["doubt"] = "some"
+    path = tmp_path / "newer.json"
+    path.write_text(json.dumps(document))
+    host = saved.of_kind(path, Host)
+    assert set(host.newer_fields) == {"nvml.gpus[].tides", "weather", "clock.doubt"}
+    (result,) = judge.unanswered(host)
+    assert result.check == "required-known-fields"
+    assert all(name in result.reason for name in host.newer_fields)
+    # what was read is judged as without them, and so are they after the way through another file
+    older = saved.of_kind(DATA / "gpu" / "h100-host.json", Host)
+    assert replace(host, newer_fields=(), clock=older.clock) == older
+    assert codec.recorded(Host, codec.to_plain(host)).newer_fields == host.newer_fields
+    assert "newer_fields" not in codec.to_plain(older)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_tells_the_fields_of_a_newer_version(kind: str) -> None:
+    required = {"name": "x", "level": "quick", "host": {"name": "y", "weather": 1}}
+    subject = codec.recorded(KINDS[kind], required | {"tides": 1})
+    assert "tides" in subject.newer_fields
+    assert [one.reason for one in judge.unanswered(subject) if one.check == "required-known-fields"]

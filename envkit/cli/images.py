@@ -252,7 +252,7 @@ def judge_saved(
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     kind, plain = files.document(saved)
-    subject: Any = codec.from_plain(KINDS[kind], plain)
+    subject: Any = codec.recorded(KINDS[kind], plain)
     if kind == "smoke":
         finish_smoke(subject, started, require_gpu, printing)
     if kind == "host":  # its contract was saved with it

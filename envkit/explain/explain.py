@@ -388,7 +388,7 @@ def _of_subject(path: Path) -> Observations:
     from envkit.subjects import KINDS, codec, saved
 
     kind, plain = saved.document(path)
-    subject: Any = codec.from_plain(KINDS[kind], plain)
+    subject: Any = codec.recorded(KINDS[kind], plain)
     results = judge.judge(subject, facts.load())
     found = [
         Finding(one.check, each.message) for one in results for each in one.findings if each.severity > Severity.NOTE

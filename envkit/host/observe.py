@@ -205,6 +205,7 @@ def observe_host(
         name or platform.node() or "this machine",
         wanted_cuda=Observed.of(wanted_cuda, "declared") if wanted_cuda else Observed.lost("none was declared"),
         expected=Observed.of(expected, "declared") if expected else Observed.lost("none was declared"),
+        newer_fields=(),
         **read_groups(groups, place, budget_s, meanwhile),
     )
 

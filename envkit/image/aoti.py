@@ -11,7 +11,7 @@ from envkit.image.probe import SCHEMA
 from envkit.subjects import codec
 from envkit.subjects.aoti import AotiRun
 
-_OURS = {"name", "digest", "runner", "factory", "gpus_given", "engine"}  # known outside, never taken from within
+_OURS = {"name", "digest", "runner", "factory", "gpus_given", "engine", "newer_fields"}  # never taken from within
 
 
 def _garbled(why: str) -> Undecided:

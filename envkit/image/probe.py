@@ -14,7 +14,7 @@ from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
 # known outside the image, never taken from within
-OURS = {"name", "digest", "promise", "gpus_given", "frameworks_asked", "engine", "start"}
+OURS = {"name", "digest", "promise", "gpus_given", "frameworks_asked", "engine", "start", "newer_fields"}
 _TAIL = 400
 
 

@@ -130,5 +130,7 @@ def unanswered(subject: object) -> tuple[Result, ...]:
 
     Raises KeyError for a subject of which nobody has said what must be answered.
     """
-    asked = ((one.id, guarded(partial(one.open, subject))) for one in required.of(subject).questions)
+    asked = (
+        (one.id, guarded(partial(one.open, subject))) for one in (*required.of(subject).questions, required.FIELDS)
+    )
     return tuple(Result(name, Outcome.UNKNOWN, reason=why) for name, why in asked if why)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from envkit.judging.checks._host import gpu_signs
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Result
 from envkit.subjects.image import NO_FRAMEWORK, TORCH, ImportState
+from envkit.subjects.recorded import Recorded
 
 if TYPE_CHECKING:
     from envkit.subjects import AotiRun, Audit, Host, Image, Launch, Placement, Precision, SmokeRun
@@ -45,6 +46,18 @@ class Kind:
     coverage: Callable[[Any], Coverage]
     gpu: str = ""
     computes: bool = True
+
+
+def _fields_known(subject: object) -> str:
+    """Every field of the document that the subject was read from is one that this version knows."""
+    parts = (subject, getattr(subject, "host", None))
+    newer = [name for part in parts if isinstance(part, Recorded) for name in part.newer_fields]
+    more = f" and {len(newer) - _SHOWN} more" if len(newer) > _SHOWN else ""
+    words = f"the document has fields that only a newer version of envkit knows: {', '.join(newer[:_SHOWN])}{more}"
+    return words if newer else ""
+
+
+_SHOWN = 5  # names of fields in one sentence
 
 
 def _why(seen: Observed[Any]) -> str:
@@ -318,6 +331,7 @@ _OF_IMAGES = (
     Question("required-image-build", _build_read),
     Question("required-image-start", _start_known),
 )
+FIELDS = Question("required-known-fields", _fields_known)
 _OF_HOSTS = (Question("required-host-driver", _driver_answered),)
 KINDS: Mapping[str, Kind] = {
     "Image": Kind(_OF_IMAGES, _image_coverage, gpu="the process in it saw none", computes=False),
@@ -380,4 +394,4 @@ def without_gpu(*subjects: object) -> tuple[Result, ...]:
 
 def ids() -> frozenset[str]:
     """The ids of all results that this module makes, each of which has a page."""
-    return frozenset({GPU, *(question.id for kind in KINDS.values() for question in kind.questions)})
+    return frozenset({GPU, FIELDS.id, *(question.id for kind in KINDS.values() for question in kind.questions)})

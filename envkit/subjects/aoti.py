@@ -7,6 +7,7 @@ from typing import Literal
 
 from envkit.model import Observed
 from envkit.subjects.image import Variable
+from envkit.subjects.recorded import Recorded
 from envkit.versions import Sm
 
 Ended = Literal["done", "loaded", "raised", "killed", "hung", "not-applicable", "garbled"]
@@ -198,7 +199,7 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class AotiRun:
+class AotiRun(Recorded):
     """One package in one place.
 
     Known outside: ``runner`` is the runner class that the user means to use ("cpu", "cuda", "" for whichever fits),

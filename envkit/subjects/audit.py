@@ -19,6 +19,7 @@ from envkit.subjects.image import (
     Variable,
     Wheel,
 )
+from envkit.subjects.recorded import Recorded
 from envkit.versions import Sm
 
 NO_TORCH = "there is no torch here"
@@ -224,7 +225,7 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Recorded):
     """What the files of an image show; ``name`` is what the user called it, ``digest`` its content's name.
 
     ``platform`` is the machine of the image's configuration ("x86_64").  ``torch`` is missing with the reason NO_TORCH

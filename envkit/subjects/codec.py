@@ -7,9 +7,9 @@ before there were reasons said them in ``missing``: here those sentences become 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -79,23 +79,26 @@ def _reasoned(plain: Any) -> Any:
 
 
 _NESTED = (Mapping, list, tuple)
+_OBSERVED = {"value", "via", "missing", "reason"}
 
 
-def _without_empty_reasons(plain: Any) -> Any:
+def _without_empty(plain: Any) -> Any:
     if isinstance(plain, dict):
         if "reason" in plain and plain["reason"] is None and is_observation(plain):
             del plain["reason"]
+        if not plain.get("newer_fields", True):
+            del plain["newer_fields"]
         for item in plain.values():
-            _without_empty_reasons(item)
+            _without_empty(item)
     elif isinstance(plain, (list, tuple)):
         for item in plain:
-            _without_empty_reasons(item)
+            _without_empty(item)
     return plain
 
 
 def to_plain(subject: object) -> Any:
     """The subject as dicts, lists, text and numbers."""
-    return _without_empty_reasons(msgspec.to_builtins(subject, enc_hook=_encode))
+    return _without_empty(msgspec.to_builtins(subject, enc_hook=_encode))
 
 
 class _Unfit(Exception):
@@ -163,6 +166,32 @@ def _known(kind: Any, plain: Any) -> Any:
     return plain
 
 
+def unknown_fields(kind: Any, plain: Any, at: str = "") -> Iterator[str]:
+    """The fields in the data of a ``kind`` that this version does not know, with what holds them ("nvml.gpus[].x")."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Observed and isinstance(plain, Mapping):
+        yield from (f"{at}.{key}" for key in plain if key not in _OBSERVED)
+        yield from unknown_fields(parts[0], plain.get("value"), at)
+    elif origin in (Union, UnionType):
+        for part in parts:
+            if is_dataclass(part):
+                yield from unknown_fields(part, plain, at)
+    elif origin is tuple and isinstance(plain, (list, tuple)):
+        for item in plain:
+            yield from unknown_fields(parts[0], item, f"{at}[]")
+    elif origin is Mapping and isinstance(plain, Mapping):
+        for item in plain.values():
+            yield from unknown_fields(parts[1], item, f"{at}[]")
+    elif is_dataclass(kind) and isinstance(kind, type) and isinstance(plain, Mapping):
+        hints = _hints(kind)
+        for key, item in plain.items():
+            inner = f"{at}.{key}" if at else str(key)
+            if key in hints:
+                yield from unknown_fields(hints[key], item, inner)
+            else:
+                yield inner
+
+
 def converted(kind: type[T], data: object) -> T:
     """The subject of type ``kind`` out of plain data; raises ValueError naming the first field that does not fit.
 
@@ -186,3 +215,14 @@ def from_plain(kind: type[T], data: object) -> T:
         raise UsageError(
             f"this is not a recorded {words}: {error}", "record it again with --save of this version"
         ) from error
+
+
+def recorded(kind: type[T], data: object) -> T:
+    """The subject of type ``kind`` out of a saved document, with the fields that only a newer version knows.
+
+    Raises UsageError as ``from_plain`` does.
+    """
+    made: Any = from_plain(kind, data)
+    newer = tuple(dict.fromkeys([*made.newer_fields, *unknown_fields(kind, data)]))
+    found: T = replace(made, newer_fields=newer) if newer else made
+    return found

@@ -8,6 +8,7 @@ from typing import Self
 
 from envkit.model import Observed
 from envkit.subjects.abilities import Abilities
+from envkit.subjects.recorded import Recorded
 from envkit.versions import Sm
 
 
@@ -478,7 +479,7 @@ class ExpectedContents:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(Recorded):
     """An image or environment; ``name`` is what the user called it, ``digest`` its content's name.
 
     ``torch_import`` is "done", "absent" (no such module), "raised" and the error's text, or how the process died.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from envkit.model import Observed
 from envkit.subjects.audit import Audit
 from envkit.subjects.host import Host, Limit
+from envkit.subjects.recorded import Recorded
 
 UNDECLARED = "not declared"
 
@@ -121,7 +122,7 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Recorded):
     """An image, a machine and a job; ``name`` is what the report calls it.
 
     ``compat`` are the forward-compatibility libraries of the image, ``accounts`` its users, ``paths`` what lies in the

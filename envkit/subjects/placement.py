@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.recorded import Recorded
 from envkit.subjects.smoke import Ended
 
 How = Literal["run", "fake", "trace", "auto", ""]
@@ -153,7 +154,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Recorded):
     """One model followed through one run.
 
     ``target`` is "module:factory".  ``how`` is "run" (on the devices themselves), "fake" (torch's fake tensors on a GPU

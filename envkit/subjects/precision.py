@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from envkit.model import Observed
 from envkit.subjects.placement import End, Stop
+from envkit.subjects.recorded import Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class StepSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Recorded):
     """One model's steps: ``single`` in single precision, ``wanted`` in ``dtype`` (with ``autocast``, or cast to it).
 
     ``wide`` is the dtype that both were held against, ``unsteady`` what two steps in single precision did differently.

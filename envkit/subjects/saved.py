@@ -56,7 +56,7 @@ def of_kind(path: str | Path, wanted: type[T]) -> T:
     name, plain = document(path)
     if KINDS[name] is not wanted:
         raise UsageError(f"{path} holds a saved {name}, not a {wanted.__name__.lower()}", "name another file")
-    return codec.from_plain(wanted, plain)
+    return codec.recorded(wanted, plain)
 
 
 def text(name: str, subject: object) -> str:

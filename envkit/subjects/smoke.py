@@ -9,6 +9,7 @@ from typing import Literal
 from envkit.model import Observed
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
+from envkit.subjects.recorded import Recorded
 
 # How a piece of work in a process of its own ended; SmokeTest says what each means.
 Ended = Literal["ran", "raised", "cuda", "memory", "killed", "hung", "not-applicable", "garbled"]
@@ -42,7 +43,7 @@ class SmokeTest:
 
 
 @dataclass(frozen=True, slots=True)
-class SmokeRun:
+class SmokeRun(Recorded):
     """All tests of one run; ``tests`` is lost, with the reason, when not even the runner came up.
 
     ``cuda_before_fork`` says whether importing torch alone had initialised CUDA; ``import_s`` how long the import took;

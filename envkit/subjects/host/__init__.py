@@ -45,6 +45,7 @@ from envkit.subjects.host.pci import PciDevice as PciDevice
 from envkit.subjects.host.pci import PciLink as PciLink
 from envkit.subjects.host.pci import PciPayload as PciPayload
 from envkit.subjects.host.values import Amount, Count, Told
+from envkit.subjects.recorded import Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class Host(Recorded):
     """One machine; ``name`` is what the report calls it, each other field what one source said."""
 
     name: str
