@@ -153,7 +153,8 @@ def _own_nvcc(bench: Bench) -> Case:
 
 def _compiler(bench: Bench, version: str) -> Case:
     """torch for CUDA 13.0, its nvcc, and a host compiler that says it is ``version``."""
-    script = f'#!/bin/sh\ncase "$1" in -dump*) echo {version};; *) echo "c++ (GCC) {version}";; esac\n'
+    says = f'-dump*) echo {version};; --version) echo "c++ (GCC) {version}";;'
+    script = f'#!/bin/sh\ncase "$1" in {says} *) exec g++ "$@";; esac\n'
     home = _nvcc()
     path = bench.write("bin/g++", script, 0o755)
     return probing(pristine("t211"), version, env={"CUDA_HOME": home, "CXX": str(path)})

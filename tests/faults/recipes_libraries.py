@@ -383,7 +383,7 @@ FAULTS = (
         _other_builtins,
         "libnvrtc and libnvrtc-builtins both of 12.1 under a torch for 12.4",
         _whole_nvrtc_of_another_release,
-        also=frozenset({"image-files-overwritten"}),
+        also=frozenset({"image-files-overwritten", "image-late-library-does-not-open", "image-nvrtc-cannot-compile"}),
         twin_also=OLDER_PIN | {"image-library-older-than-pinned"},
     ),
     Fault(
@@ -434,6 +434,6 @@ FAULTS = (
         lambda bench: _vision(bench, "0.19.0"),
         "torchvision 0.21, built for torch 2.6, is installed with it",
         _own_vision,
-        also=frozenset({"image-framework-broken"}),
+        also=frozenset({"image-framework-broken", "image-extension-does-not-load"}),
     ),
 )

@@ -194,6 +194,7 @@ FAULTS = (
         lambda bench: _extension(bench, "t26", "shared"),
         "it lies beside a torch for CUDA 13.0",
         _own_extension,
+        also=frozenset({"image-extension-does-not-load"}),
     ),
     Fault(
         "A06",

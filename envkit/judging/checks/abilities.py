@@ -33,7 +33,7 @@ def _tried(image: Image, *kinds: AbilityKind) -> tuple[Ability, ...]:
     skip_if(not found and kinds[0] in _FULL and seen.level != "full", "it is tried with `--abilities full` alone")
     skip_if(not found, "there is no such thing here")
     drivers = [one for one in found if one.end is AbilityEnd.UNTRIED and one.library]
-    skip_if(len(drivers) == len(found), f"{drivers[0].detail if drivers else ''}, and no driver is here")
+    skip_if(len(drivers) == len(found), drivers[0].detail if drivers else "")
     return found
 
 
@@ -274,7 +274,7 @@ def _unwritable(image: Image, one: CacheFolder) -> str:
     if not one.writable:
         mode = f" (owner {one.owner_uid}, mode {one.mode})" if one.mode else ""
         return f"the user of the process may not write to {one.nearest}{mode}"
-    return f"{one.mount} is mounted read-only" if one.read_only and not image.engine else ""
+    return f"the file system of {one.nearest} is mounted read-only" if one.read_only and not image.engine else ""
 
 
 def image_cache_not_writable(image: Image) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ _MOST = 800  # characters of a failure's text
 _LANES = 4  # more than processors: a child waits for its disk, and its parent looks for its end every 20 ms
 # What the driver brings and no image: where it is missing, no GPU was given to the run.
 DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler|nvcuvid|nvidia-encode)\.so(?:\.\d+)?")
+DRIVER_CALL = re.compile(r"(?:cu[A-Z]|nvml[A-Z])\w*")  # and no call of cuBLAS, cudart or another library
 _NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file: No such file or directory")
 _NO_SYMBOL = re.compile(r"undefined symbol: ([^\s,]+)|version `([^']+)' not found")
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from envkit.payload import cuda_error, elf
-from envkit.payload.abilities import DRIVER, Absent, Attempt, Untried, lacking, nvrtc, try_all
+from envkit.payload.abilities import DRIVER, DRIVER_CALL, Absent, Attempt, Untried, lacking, nvrtc, try_all
 from envkit.payload.probe import libs, maps, wheels
 
 BUDGET_S = 120.0
@@ -31,22 +31,27 @@ _SKIPPED = ("__pycache__", "node_modules")
 def _open(path: str) -> None:
     """Opens a library with all that it needs.
 
-    Where the driver is what it lacks, all else that it needs is opened in its place.  Raises OSError or Untried.
+    Where the driver is what it lacks, or a function of a newer driver, all else that it needs is opened in its place.
+    Raises OSError or Untried.
     """
     try:
         ctypes.CDLL(path)
         return
     except OSError as error:
-        missing = lacking(str(error))["library"]
-        if not DRIVER.fullmatch(missing):
+        missing = lacking(str(error))
+        if not DRIVER.fullmatch(missing["library"]) and not DRIVER_CALL.fullmatch(missing["symbol"]):
             raise
     file = elf.read(elf.mapped(path))
+    driver = next(filter(DRIVER.fullmatch, (missing["library"], *file.needed)), "")
+    if not driver:  # it takes the function from nowhere
+        raise OSError(f"{path}: undefined symbol: {missing['symbol']}")
     folders = [*elf.expand((*file.rpath, *file.runpath), path), os.path.dirname(path)]
     for soname in file.needed:
         if not DRIVER.fullmatch(soname):
             there = (os.path.join(folder, soname) for folder in folders)
             ctypes.CDLL(next(filter(os.path.exists, there), soname))
-    raise Untried(f"it needs {missing}, which a driver brings", missing)
+    what = f"{missing['symbol']} of a newer {driver}" if missing["symbol"] else driver
+    raise Untried(f"it needs {what}, which a driver brings", driver)
 
 
 def _late(path: str) -> bool:
