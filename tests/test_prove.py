@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from clocks import comes, ends
 from processes import named
+from recorded_images import as_printed
 
 from envkit.engine import (
     BaseRequest,
@@ -31,7 +32,6 @@ from envkit.engine import (
     where_they_lie,
 )
 from envkit.errors import Undecided, UsageError
-from envkit.image.probe import OURS
 from envkit.plan.lockfile import Lock, dump, parse
 from envkit.runner import runner
 from envkit.runner.runner import InEngine, LocalPython, SmokeRequest
@@ -48,9 +48,6 @@ def quiet(line: str) -> None:
     pass
 
 
-UNSEEN = {"value": None, "via": "", "missing": "not supported", "reason": "unsupported"}  # as in older recordings
-
-
 def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
     """The recorded image as the payload prints it: without what is known outside alone."""
     image = json.loads((DATA / "image" / f"{name}.json").read_text())
@@ -58,10 +55,7 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {
-            **{one.name: UNSEEN for one in fields(Image) if one.name not in (*image, *OURS)},
-            **{key: value for key, value in image.items() if key not in OURS},
-        },
+        "image": as_printed(image),
     }
 
 
