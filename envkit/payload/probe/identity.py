@@ -52,7 +52,10 @@ def report(
 
 
 def _search(dists: list[wheels.Dist], folder: str | None) -> dict[str, object]:
-    started = [{"path": path, "owner": _owner(path, dists)} for path in process.at_start()]
+    files = process.at_start()
+    owner = {path: _owner(path, dists) for path in files}
+    debs = present.debian_owners([path for path in files if not owner[path]]) if not all(owner.values()) else {}
+    started = [{"path": path, "owner": owner[path] or debs.get(path, ("", ""))[0]} for path in files]
     return {
         "python": sys.executable,
         "shadows": paths.shadows(folder),
@@ -62,10 +65,9 @@ def _search(dists: list[wheels.Dist], folder: str | None) -> dict[str, object]:
 
 
 def _owner(path: str, dists: list[wheels.Dist]) -> str:
-    """The distribution or Debian package that brought a file, "" where none lists it."""
+    """The distribution that brought a file beside its packages, "" where none lists it."""
     name = os.path.basename(path)
-    for dist in dists:
-        if path == os.path.join(dist.base, name) and f"\n{name}," in f"\n{dist.record}":
-            return dist.name
-    owned = present.debian_owners([path])
-    return owned[path][0] if owned else ""
+    owners = (
+        dist.name for dist in dists if path == os.path.join(dist.base, name) and f"\n{name}," in f"\n{dist.record}"
+    )
+    return next(owners, "")

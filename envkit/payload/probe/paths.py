@@ -126,14 +126,17 @@ def hidden(places: list[Place], reader: Reader) -> Iterator[dict[str, str]]:
                 continue
             if name != "torch" and late.by != STDLIB and _alike(own[name], path, reader):
                 continue
+            versions = _version(place.folder, name, reader), _version(late.folder, name, reader)
+            if name != "torch" and versions[0] and versions[0] == versions[1]:
+                continue  # one release, installed twice
             yield {
                 "module": name,
                 "path": own[name],
                 "by": place.by,
-                "version": _version(place.folder, name, reader),
+                "version": versions[0],
                 "hidden": path,
                 "hidden_by": late.by,
-                "hidden_version": _version(late.folder, name, reader),
+                "hidden_version": versions[1],
             }
         later_than |= set(own)
 
