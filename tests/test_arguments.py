@@ -109,6 +109,8 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("preflight", "ipc"): ((IMAGE,), ("nonsense",)),
     ("preflight", "network"): ((IMAGE,), ("nonsense net",)),
     ("preflight", "ulimit"): ((IMAGE,), ("nonsense", "memlock=much")),
+    ("preflight", "pids_limit"): ((IMAGE,), ("-2", "many")),
+    ("preflight", "cpus"): ((IMAGE,), ("-1", "nan", "inf", "many")),
     ("preflight", "user"): ((IMAGE,), ("a b",)),
     ("preflight", "volume"): ((IMAGE,), ("nonsense", "/a:b")),
     ("preflight", "tmpfs"): ((IMAGE,), ("relative",)),

@@ -305,7 +305,9 @@ def test_gpus_are_hidden_by_the_image_the_entry_point_or_python_but_not_by_its_r
     cpu = replace(image({}, {}, empty), torch=Observed.of(TorchBuild("2.6.0+cpu", "", "", "", (), ""), "torch"))
     assert judge.run(judge.checks()["image-gpus-hidden"], cpu, FACTS).outcome is Outcome.SKIP
     # an engine without containers hides the GPUs of a run that is to have none
-    assert hidden(replace(image({}, {}, empty), start=Observed.unsupported())) == []
+    ours = replace(image({}, {}, empty), start=Observed.unsupported(), wheels=Observed.of((), "metadata"))
+    assert hidden(ours) == []
+    assert judge.run(judge.checks()["image-variable-invalid"], ours, FACTS).outcome is Outcome.PASS
 
 
 # ---------------------------------------------------------------- contradictions

@@ -198,6 +198,8 @@ def job_from(
     for name, count in (("nodes", nodes), ("ranks", ranks)):
         if count is not None and count < 1:
             raise UsageError(f"a job of {count} {name} is none", f"give {name} as 1 or more")
+    if pids is not None and pids < -1:
+        raise UsageError(f"a container cannot have {pids} processes", "give a number, or -1 for no limit")
     if cpus is not None and not 0 <= cpus < math.inf:
         raise UsageError(f"a job cannot have {cpus:g} processors", "give a number such as 4 or 1.5")
     if workers is not None and workers < 0:

@@ -18,7 +18,6 @@ _CUDA_LIBRARY = re.compile(
     r"lib(cuda|cudart|cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|nccl|nvrtc[\w-]*|nvJitLink|nvidia-\w+)\.so"
 )
 _CUDA_DIRECTORY = re.compile(r"cuda|cudnn|nccl|nvidia/\w+/lib", re.IGNORECASE)
-_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the container toolkit once put the driver
 
 
@@ -91,6 +90,7 @@ def _variables(image: Image | Audit) -> tuple[Variable, ...]:
 
 def _known(image: Image | Audit) -> judgement.Known:
     places = {one.name: one.leads or None for one in _variables(image)}
+    visible = next((one.value for one in _variables(image) if one.name == judgement.VISIBLE), "")
 
     def release(program: str) -> str:
         wheels = image.wheels.need("the installed packages")
@@ -100,7 +100,8 @@ def _known(image: Image | Audit) -> judgement.Known:
         image.variables.via,
         release,
         lambda name, path: places.get(name),
-        frozenset({judgement.GIVEN} | ({judgement.VISIBLE} if _hidden_from(image) else set())),
+        # one that hides every GPU is image-gpus-hidden's, or hides them from this run alone
+        frozenset({*_hidden_from(image), *([judgement.VISIBLE] if judgement.hides_all(visible) else [])}),
     )
 
 
@@ -166,12 +167,4 @@ def image_gpus_hidden(image: Image | Audit) -> Iterator[Finding]:
             f"take {name} out of the image, or set it to all"
             if name == judgement.GIVEN
             else f"unset {name}: the run chooses GPUs with --gpus",
-        )
-    words = _declared(image).get(_CAPABILITIES, "")
-    if words.strip() and not {"all", "compute"} & {word.strip() for word in words.split(",")}:
-        yield error(
-            f"{_CAPABILITIES} is `{words}` and holds no compute, so the container gets no libcuda",
-            _CAPABILITIES,
-            {f"{_CAPABILITIES}={words}": image.variables.via},
-            "set it to compute,utility with what else is wanted",
         )
