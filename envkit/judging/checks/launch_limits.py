@@ -30,10 +30,10 @@ _MEMLOCK_WANTED = 32 * GIB  # Primus' node smoke test, where RDMA registers GPU 
 _MEMLOCK_LEAST = 64 * MIB  # a proposal: systemd's default of 8 MiB fails at NCCL's first ibv_reg_mr of a few MiB each
 _STACK_WANTED = 8 * MIB  # the kernel's default
 _NOFILE_WANTED = 4096  # the data loader keeps a descriptor for each tensor on its way; a proposal
-# torch 2.6 with 4 and 8 data loader workers was counted: each worker has three threads; beside them a process that
+# A torch with 4 and with 8 data loader workers was counted: each worker has three threads; beside them a process that
 # uses CUDA has some eight of the driver and of autograd, and those of OpenMP: a proposal
 _THREADS_OF_WORKER, _THREADS_OF_RANK = 3, 8
-_MEMORY_OF_RANK = GIB  # a proposal: `import torch` alone keeps 437 MiB (2.6, CUDA 12.4), a CUDA context some hundreds
+_MEMORY_OF_RANK = GIB  # a proposal: `import torch` alone keeps 437 MiB, a CUDA context some hundreds
 _LEAST_PORT = 1024  # net.ipv4.ip_unprivileged_port_start; a container with a network of its own has 0 there (Docker)
 # these give each rank the address and the port themselves
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "composer")
