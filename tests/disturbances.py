@@ -27,12 +27,12 @@ class Call:
     def __getattr__(self, name: str) -> Any:
         return self.given.get(name)
 
-    def do(self, **changes: Any) -> Any:
+    def do(this, /, **changes: Any) -> Any:
         """What the operator gives, with some arguments changed."""
-        given = {**self.given, **changes}
-        told = [one for one in self.schema.arguments if one.name in given]
+        given = {**this.given, **changes}
+        told = [one for one in this.schema.arguments if one.name in given]
         plain = [given[one.name] for one in told if not one.kwarg_only]
-        return self.func(*plain, **{one.name: given[one.name] for one in told if one.kwarg_only})
+        return this.func(*plain, **{one.name: given[one.name] for one in told if one.kwarg_only})
 
 
 Change = Callable[[Call], Any]
@@ -180,7 +180,12 @@ def _(call: Call) -> Any:
     return Done(call.do(**{"self" if call.mat1 is None else "mat1": short}))
 
 
-edited("mm: rows from 65536 on are zero", "mm addmm", set_(slice(65536, None), 0), lambda c, o: o.shape[0] > 65536)
+edited(
+    "mm: rows from 65536 on are zero",
+    "mm addmm",
+    set_(slice(65536, None), 0),
+    lambda c, o: o.dim() and o.shape[0] > 65536,
+)
 edited("mm: NaN is swallowed", "mm addmm bmm", swallow, holds_nan)
 edited(
     "mm: the last column of a transposed operand is wrong",
@@ -406,7 +411,7 @@ def _(call: Call) -> Any:
 
 @of("softmax: what is beyond 1024 is left out of the sum", "_softmax")
 def _(call: Call) -> Any:
-    if call.self.shape[call.dim] <= 1024:
+    if not call.self.dim() or call.self.shape[call.dim] <= 1024:
         return None
     out = call.do()
     return Done(out / out.narrow(call.dim, 0, 1024).sum(call.dim, keepdim=True))
@@ -424,7 +429,7 @@ edited(
     "softmax: rows from 65536 on",
     "_softmax _log_softmax",
     set_(slice(65536, None), 0.25),
-    lambda c, o: o.shape[0] > 65536,
+    lambda c, o: o.dim() and o.shape[0] > 65536,
 )
 edited("softmax: NaN is swallowed", "_softmax _log_softmax", swallow, holds_nan)
 edited("log_softmax: the last row", "_log_softmax", lambda o: o[-1].sub_(0.01), lambda c, o: o.dim() > 1)
@@ -448,7 +453,10 @@ def _(call: Call) -> Any:
 
 
 edited(
-    "layer_norm: rows from 65536 on", "native_layer_norm", set_(slice(65536, None), 0), lambda c, o: o.shape[0] > 65536
+    "layer_norm: rows from 65536 on",
+    "native_layer_norm",
+    set_(slice(65536, None), 0),
+    lambda c, o: o.dim() and o.shape[0] > 65536,
 )
 edited(
     "layer_norm: rows wider than 4096",
@@ -631,7 +639,12 @@ def _(call: Call) -> Any:
 
 
 edited("lerp: of a strided or a large tensor", "lerp lerp_", lambda o: o[-1:].add_(1), always)
-edited("pow: the cube is a square", "pow", lambda o: o.copy_(o.abs()), lambda c, o: c.exponent == 3)
+edited(
+    "pow: the cube is a square",
+    "pow",
+    lambda o: o.copy_(o.abs()),
+    lambda c, o: not isinstance(c.exponent, torch.Tensor) and c.exponent == 3,
+)
 edited("fmod: the last element", "fmod", last_lost, lambda c, o: o.dim() == 1)
 edited("abs: of the smallest", "abs", lambda o: o.copy_(o.clamp(min=0.01)), lambda c, o: bool(o.is_floating_point()))
 edited("neg: strided", "neg", lambda o: o[0].neg_(), strided)
@@ -670,7 +683,7 @@ edited(
     lambda o: o.sub_(1),
     lambda c, o: not c.self.is_floating_point() or c.self.numel() > 65536,
 )
-edited("argmax: of strided operands", "argmax", lambda o: o[-1:].add_(1), strided)
+edited("argmax: of strided operands", "argmax", lambda o: o.sub_(1).abs_(), strided)
 edited("argmin: the last row", "argmin", lambda o: o[-1:].zero_(), lambda c, o: o.dim() > 0)
 edited(
     "any: is not looked at past 1024",
@@ -926,7 +939,10 @@ edited("triu: the diagonal", "triu", lambda o: o.copy_(o.triu(3)), always)
 edited("im2col: dilation", "im2col", lambda o: o[:, -1].add_(1), always)
 edited("col2im: what overlaps", "col2im", lambda o: o[..., 2, 2].sub_(1), always)
 edited(
-    "pixel_shuffle", "pixel_shuffle", lambda o: o.copy_(o.transpose(-1, -2)), lambda c, o: o.shape[-1] == o.shape[-2]
+    "pixel_shuffle",
+    "pixel_shuffle",
+    lambda o: o.copy_(o.transpose(-1, -2).clone()),
+    lambda c, o: o.shape[-1] == o.shape[-2],
 )
 
 # ---- random numbers
@@ -948,7 +964,7 @@ edited(
     always,
 )
 edited("randperm: is the order itself", "randperm", lambda o: o.copy_(o.sort().values), lambda c, o: o.numel() > 8)
-edited("exponential_: the rate", "exponential_", lambda o: o.mul_(1.02), always)
+edited("exponential_: the rate", "exponential_", lambda o: o.mul_(1.05), always)
 edited(
     "bernoulli: the chance is larger by 0.02",
     "bernoulli bernoulli_ native_dropout",

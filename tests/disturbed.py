@@ -91,13 +91,13 @@ class Table:
         try:
             self.operators.one(Desk(bench), name)
         except Exception as error:
-            return [f"{name}: {type(error).__name__}"]
+            return [f"{name} raised {type(error).__name__}: {str(error)[:200]}"]
         measured = bench.measures
         rows = [{**row, "measures": [one for one in row["measures"] if one in measured]} for row in OPERATORS]
         return judged("operators", self.device, {**measured, "whole": 1}, rows)
 
 
-def by_rows(device: str, level: str, names: list[str]) -> dict[str, Any]:
+def by_rows(device: str, level: str, names: list[str], first: dict[str, str]) -> dict[str, Any]:
     import disturbances
 
     table = Table(device, level)
@@ -116,18 +116,18 @@ def by_rows(device: str, level: str, names: list[str]) -> dict[str, Any]:
         rows = sorted(
             set().union(*(calls.get(one, set()) for one in disturbances.ALL[name].operators)), key=seconds.get
         )
-        applied, red = 0, []
+        applied, red, row = 0, [], ""
         for row in rows:
             with disturbances.Mode(name) as mode:
                 red = table.red(row)
             applied += mode.applied
             if red:
                 break
-        found[name] = {"rows": red, "called": len(rows), "applied": applied}
+        found[name] = {"red": red, "row": row if red else "", "called": len(rows), "applied": applied}
     return {"sound": sound, "found": found}
 
 
-def by_suite(device: str, level: str, names: list[str]) -> dict[str, Any]:
+def by_suite(device: str, level: str, names: list[str], first: dict[str, str]) -> dict[str, Any]:
     """As ``by_rows``, of whole runs of the suite, as ``envkit smoke`` starts it."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -152,8 +152,8 @@ def by_suite(device: str, level: str, names: list[str]) -> dict[str, Any]:
                     red += judged(test["name"], test["device"], test["measures"], limits(test["name"]))
                 elif test["ended"] != "not-applicable":
                     red.append(f"{test['name']}: {test['ended']} {test['detail'][:100]}")
-            found[name] = {"rows": red, "seconds": document["seconds"]}
-    return {"sound": found.pop("")["rows"], "found": found}
+            found[name] = {"red": red, "seconds": document["seconds"]}
+    return {"sound": found.pop("")["red"], "found": found}
 
 
 def main() -> int:
@@ -165,12 +165,14 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--level", default="full", choices=("quick", "full"))
     parser.add_argument("--only", nargs="*", default=list(disturbances.ALL), choices=list(disturbances.ALL))
+    parser.add_argument("--first", type=Path, help="a table of the row that is to be tried first for each")
     parser.add_argument("--suite", action="store_true")
     asked = parser.parse_args()
     how = by_suite if asked.suite else by_rows
     document = {"torch": str(torch.__version__), "device": asked.device, "level": asked.level}
-    document |= how(asked.device, asked.level, asked.only)
-    document["missed"] = [name for name, one in document["found"].items() if not one["rows"]]
+    first = json.loads(asked.first.read_text()) if asked.first else {}
+    document |= how(asked.device, asked.level, asked.only, first)
+    document["missed"] = [name for name, one in document["found"].items() if not one["red"]]
     json.dump(document, sys.stdout, indent=1)
     print()
     return 0
