@@ -3,7 +3,8 @@
     python scripts/tolerances.py        prints the table; exit 1 where a limit does not lie between right and wrong
 
 Needs a Python with torch.  Each line is one arithmetic and its distances from fp64 over the same rounded inputs: one
-that should run, or one that is to be found out.  A limit must lie above every "right" and below every "wrong".
+that should run, or one that is to be found out.  A limit must lie above every "right" and below every "wrong".  The
+last lines do the same for softmax, normalisation and attention, in the units of the table of operators.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-LIMITS = Path(__file__).resolve().parents[1] / "envkit" / "checks" / "smoke_limits" / "gemm.jsonl"
+LIMITS = Path(__file__).resolve().parents[1] / "envkit/judging/checks/smoke_limits/gemm.jsonl"
 SIZE = 128
 DEPTHS = (1024, 4096)
 TENSOR_CORE_BITS = 13  # behind the leading one, of the sums of 8-bit floats on Hopper (arXiv:2412.19437, section 3.3.2)
@@ -122,6 +123,55 @@ def paths(depth: int, random: Any) -> Iterator[Simulated]:
         yield Simulated(f"{name} tanh gelu", True, fused, depth, gelu(got, approximate="tanh"), want)
 
 
+def units(got: Any, want: Any, eps: float) -> float:
+    """The largest distance as the table of operators measures it."""
+    want = want.double()
+    return float(((got.double() - want).abs() / (eps * (want.abs() + want.square().mean().sqrt()))).max())
+
+
+def operators(random: Any) -> Iterator[tuple[str, bool, str, float]]:
+    """What arithmetics within softmax, layer_norm and attention cost: name, whether right, measure, units.
+
+    A right one of 16 bits rounds its result once, and fp32 within; attention also rounds its weights once.
+    """
+    rows = torch.randn(64, 2048, generator=random, dtype=torch.float64).bfloat16().double()
+    query, key, value = (rows.reshape(64, 64, 32)[:, :40], rows.reshape(64, 64, 32), rows.reshape(64, 64, 32).flip(0))
+
+    def normal(given: Any) -> Any:
+        return (given - given.mean(-1, keepdim=True)) * (given.var(-1, keepdim=True, unbiased=False) + 1e-5).rsqrt()
+
+    def attended(within: Any, weights: Any) -> Any:
+        scores = within(query) @ within(key).transpose(1, 2) / 32**0.5
+        return weights(scores.softmax(-1)) @ within(value)
+
+    def same(given: Any) -> Any:
+        return given
+
+    wide, half = 2.0**-23, 2.0**-7
+    pairs = (("softmax.sizes", lambda x: x.softmax(-1)), ("normalization.layer", normal))
+    for row, work in pairs:
+        want = work(rows)
+        yield "fp32", True, f"{row}.units", units(work(rows.float()), want, wide)
+        yield "tf32 results", False, f"{row}.units", units(tf32(want.float()), want, wide)
+        yield "bf16, fp32 within", True, f"{row}.half-units", units(work(rows.float()).bfloat16(), want, half)
+    want = attended(same, same)
+    yield "fp32", True, "attention.masks.units", units(attended(lambda x: x.float(), same), want, wide)
+    yield (
+        "tf32 operands",
+        False,
+        "attention.masks.units",
+        units(attended(lambda x: tf32(x.float() * 1.0001), same), attended(lambda x: x * 1.0001, same), wide),
+    )
+    yield (
+        "bf16, fp32 within",
+        True,
+        "attention.masks.half-units",
+        units(attended(same, lambda x: x.bfloat16().double()).bfloat16(), want, half),
+    )
+    first = (query @ key.transpose(1, 2) / 32**0.5)[:, :, :-1].softmax(-1) @ value[:, :-1]
+    yield "a key left out", False, "attention.masks.half-units", units(first, want, half)
+
+
 def distances(got: Any, want: Any) -> tuple[float, float]:
     """As the suite's ``close`` measures them: by norm, and of the worst element."""
     far, size = (got.double() - want).abs(), want.abs()
@@ -131,7 +181,8 @@ def distances(got: Any, want: Any) -> tuple[float, float]:
 
 def limit(test: str, measure: str) -> float:
     """The limit on GPUs."""
-    for line in LIMITS.read_text("utf-8").splitlines():
+    path = LIMITS.with_name("operators.jsonl") if test == "operators" else LIMITS
+    for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
         if row["test"] == test and measure in row["measures"] and "cuda" in row["devices"] and "most" in row:
             return float(row["most"])
@@ -154,6 +205,11 @@ def main() -> int:
             said.append(f"{'' if holds else 'BROKEN '}{measure} {norm:.1e} {element:.1e}")
         kind = "" if path.right else "wrong: "
         print(f"{path.name:<18}{path.depth:>6}{frobenius:>11.2e}{worst:>10.1e}  {kind}{'; '.join(said)}")
+    for name, right, measure, found in operators(random):
+        most = limit("operators", measure)
+        holds = found <= most if right else found > most
+        bad += not holds
+        print(f"{name:<24}{found:>11.2e}  {'' if right else 'wrong: '}{'' if holds else 'BROKEN '}{measure} {most:g}")
     return 1 if bad else 0
 
 
