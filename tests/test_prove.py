@@ -9,7 +9,7 @@ import re
 import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.plan.lockfile import Lock, dump, parse
 from envkit.runner import runner
 from envkit.runner.runner import InEngine, LocalPython, SmokeRequest
-from envkit.subjects.image import NO_PROMISE, Image
+from envkit.subjects.image import NO_PROMISE
 from envkit.system.proc import Completed
 from envkit.versions import Sm
 
