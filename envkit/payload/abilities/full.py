@@ -21,6 +21,7 @@ from envkit.payload.smoke.bench import Bench
 
 BUDGET_S = 420.0
 _LOADER_S = 90.0
+_FLAGS_S = 30.0
 
 
 def _test(name: str, bench: Bench) -> Bench:
@@ -87,8 +88,10 @@ def _attempts(folder: str, targets: Sequence[str]) -> Iterator[Attempt]:
 
 def _targets(capabilities: Sequence[int]) -> list[str]:
     """The declared GPUs, else the newest that this torch has machine code for; none for a torch without CUDA."""
-    flags = str(getattr(sys.modules["torch"]._C, "_cuda_getArchFlags", lambda: "")() or "")
-    own = [word for word in flags.split() if word[:3] == "sm_" and word[3:].isdigit()]
+    ask = getattr(sys.modules["torch"]._C, "_cuda_getArchFlags", lambda: "")
+    # In a child: a torch that was asked for anything of CUDA's takes every fork of its process for one that lost CUDA.
+    flags = isolate.run_one(isolate.Task("architectures", "cpu", _FLAGS_S, lambda say: ask())).value
+    own = [word for word in str(flags or "").split() if word[:3] == "sm_" and word[3:].isdigit()]
     if not own:
         return []
     return [f"sm_{one}" for one in capabilities] or sorted(own, key=lambda word: int(word[3:]))[-1:]
