@@ -742,8 +742,12 @@ def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None
         assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*)?", word) for word in (row.forced_by, row.skipped_by)), row
 
 
-# Two questions of their own: which imports are judged as torch's, and which packages ask for one torch.
-ELSEWHERE = {"frameworks.py": {"flash-attn", "vllm", "deepspeed"}, "_cuda_stack.py": {"vllm"}}
+# Questions of their own: which imports are judged as torch's, which packages ask for one torch, and which are launchers.
+ELSEWHERE = {
+    "frameworks.py": {"flash-attn", "vllm", "deepspeed"},
+    "_cuda_stack.py": {"vllm"},
+    "launch_limits.py": {"deepspeed"},
+}
 
 
 def test_no_check_knows_a_package_by_its_name_that_the_facts_know() -> None:
