@@ -742,7 +742,7 @@ def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None
         assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*)?", word) for word in (row.forced_by, row.skipped_by)), row
 
 
-# Questions of their own: which imports are judged as torch's, which packages ask for one torch, and which are launchers.
+# Questions of their own: imports that are judged as torch's, packages that ask for one torch, and launchers.
 ELSEWHERE = {
     "frameworks.py": {"flash-attn", "vllm", "deepspeed"},
     "_cuda_stack.py": {"vllm"},
