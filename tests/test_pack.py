@@ -60,7 +60,7 @@ def test_the_same_sources_give_the_same_bytes_whatever_the_clock_and_the_directo
         assert {"envkit/payload/smoke/kernels/nvrtc_timer.cu", "envkit/payload/smoke/driver_only/add.ptx"} < {*names}
         assert not [name for name in names if "checks" in name or "cli" in name]
     # It goes into a container at each run: 340 KB take 4 ms, and half of it less than one less.
-    assert len(first) <= 1024 * 1024
+    assert len(first) <= 1280 * 1024
 
 
 def test_a_kernel_is_read_out_of_the_zip(pyz: Path) -> None:
