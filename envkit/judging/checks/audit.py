@@ -189,12 +189,12 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
         )
 
 
-_WORTH = 20_000_000  # bytes; Triton's own copy of CUPTI has 8 MB, the smallest of the others 40
+_OWN = re.compile(r"/(?:site|dist)-packages/triton/")  # the CUPTI of Triton's profiler, which opens it by its path
 
 
 def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     """The image holds the CUDA libraries once."""
-    copies = audit.copies.need("the CUDA libraries on disk")
+    copies = [copy for copy in audit.copies.need("the CUDA libraries on disk") if not _OWN.search(copy.path)]
     skip_if(not copies, "no CUDA library is here")
     doubled: dict[str, list[str]] = {}
     wasted = 0
@@ -208,7 +208,7 @@ def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     if doubled:
         count = len({family for families in doubled.values() for family in families})
         where = ", ".join(f"{_some(families)} from {place}" for place, families in sorted(doubled.items())[:_SHOWN])
-        yield (warning if wasted >= _WORTH else note)(
+        yield warning(
             f"{count} CUDA {'library is' if count == 1 else 'libraries are'} in the image more than once, "
             f"{wasted / 1e9:.2f} GB in all: {where}",
             next(copy.path for copy in copies if copy.place in doubled),
