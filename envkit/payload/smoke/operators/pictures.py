@@ -195,7 +195,7 @@ def _interpolated(desk: Desk) -> None:
             ("bicubic", False),
             ("bicubic", True),
         ):
-            # Halfway between two places, CUDA's gradient of this mode may go to the other one than its output came from.
+            # Halfway between two places, CUDA may send the gradient to the one that its output does not come from.
             sizes = ((16, 12), (16, 4), (32, 20)) if mode == "nearest-exact" else ((16, 12), (4, 3), (13, 9), (1, 1))
             for tall, broad in sizes:
                 desk.at(f"{mode}, {'aligned, ' * corners}{tall} x {broad}, {dtype}")
