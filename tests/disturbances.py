@@ -1002,7 +1002,8 @@ def _(call: Call) -> Any:
 @of("dropout: what is kept is not made larger", *DROPOUT, "div_")
 def _(call: Call) -> Any:
     if call.schema.name == "aten::div_":
-        return Done(call.self) if call.other in (0.5, 0.75) else None
+        # a number comes as a tensor without dimensions
+        return Done(call.self) if not getattr(call.other, "ndim", 0) and float(call.other) in (0.5, 0.75) else None
     if call.schema.name == "aten::native_dropout":
         out = call.do()
         return Done((out[0] * (1 - call.p), out[1]))
