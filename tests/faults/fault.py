@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from stacks import Bench, Stack, bench, envkit, pristine
+
+from envkit.judging.checks import abilities
+
+ABILITIES = frozenset(name.replace("_", "-") for name in vars(abilities) if name.startswith("image_"))
+EVERY_ABILITY = "ENVKIT_EVERY_ABILITY" in os.environ
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class Fault:
     variant: str = ""
 
     @property
+    def tries(self) -> bool:
+        """Whether its run, or its twin's, is to try what the environment can do; the others are sooner over without."""
+        return self.nightly or EVERY_ABILITY or bool({self.check, *self.also, *self.twin_also} & ABILITIES)
+
+    @property
     def name(self) -> str:
         """What the recipe is known by."""
         return "-".join(filter(None, (self.probe, self.check, self.variant)))
@@ -81,19 +92,23 @@ def whole(stack: str) -> Callable[[Bench], Case]:
     return lambda bench: auditing(pristine(stack).root)
 
 
-def report(case: Case) -> tuple[int, dict[str, Any]]:
-    """The exit code and the results by check of a run; raises AssertionError where it left no report."""
-    done = envkit([*case.words, "--format", "json"], dict(case.environment), case.setup)
+def report(case: Case, tries: bool = True) -> tuple[int, dict[str, Any]]:
+    """The exit code and the results by check of a run; raises AssertionError where it left no report.
+
+    Without ``tries`` a probe does not try what the environment can do.
+    """
+    without = ["--abilities", "none"] if case.words[0] == "probe" and not tries else []
+    done = envkit([*case.words, *without, "--format", "json"], dict(case.environment), case.setup)
     assert done.stdout.startswith("{"), f"exit {done.returncode}, no report: {done.stderr[-3000:]}"
     document = json.loads(done.stdout)
     return done.returncode, {result["check"]: result for result in document["results"]}
 
 
 @cache
-def shared(scene: Callable[[Bench], Case]) -> tuple[int, dict[str, Any]]:
+def shared(scene: Callable[[Bench], Case], tries: bool = True) -> tuple[int, dict[str, Any]]:
     """The report of ``scene``, run once in this process: some faults have the same twin, and each judges it."""
     with bench() as made:
-        return report(scene(made))
+        return report(scene(made), tries)
 
 
 def failed(results: Mapping[str, Any], least: str = "note") -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ def told(results: dict[str, object]) -> str:
 def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, object], None]) -> None:
     case = fault.plant(bench)
     assert case.traces, "the recipe does not say what its finding must name"
-    code, results = report(case)
+    code, results = report(case, fault.tries)
     result = results[fault.check]
     assert result["outcome"] == "fail", f"{result['outcome']} {result['reason']}\n{told(results)}"
     said = str(result["findings"])
@@ -39,7 +39,7 @@ def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, ob
 
 @pytest.mark.parametrize("fault", EVERY)
 def test_its_twin_is_quiet(fault: Fault, record_property: Callable[[str, object], None]) -> None:
-    _, results = shared(fault.twin)
+    _, results = shared(fault.twin, fault.tries)
     result = results[fault.check]
     allowed = ("pass", "skip") if fault.twin_skips else ("pass",)
     assert result["outcome"] in allowed, f"{result['outcome']} {result['reason']}\n{told(results)}"

@@ -201,6 +201,7 @@ def image_host_compiler_does_not_work(image: Image) -> Iterator[Finding]:
     skip_if(image.import_state is ImportState.ABSENT, "there is no torch here")
     found = _tried(image, *_BUILDERS)
     with_triton = bool(_abilities(image).of(AbilityKind.PTXAS))
+    imported = image.import_state is ImportState.DONE
     for one in found:
         if one.kind is AbilityKind.HEADERS:
             if one.end in (AbilityEnd.ABSENT, AbilityEnd.FAILS):
@@ -218,7 +219,7 @@ def image_host_compiler_does_not_work(image: Image) -> Iterator[Finding]:
                 _proof(one),
                 "install a whole compiler (build-essential) and name no other one, or remove it",
             )
-        elif one.end is AbilityEnd.ABSENT and (one.kind is not AbilityKind.C or with_triton):
+        elif one.end is AbilityEnd.ABSENT and imported and (one.kind is not AbilityKind.C or with_triton):
             yield note(
                 f"{one.detail}, with which {_FOR[one.kind]}",
                 one.what,
