@@ -13,11 +13,11 @@ from envkit.engine.docker import RUN_LABEL
 _OWN = {"label": f"{RUN_LABEL}=1"}
 
 
-def containers(images: str) -> list[str]:
-    """The containers, running or not, that envkit started of an image or of all the images of a repository."""
+def containers(images: str, running: bool = False) -> list[str]:
+    """The containers, or those that run, that envkit started of an image or of all the images of a repository."""
     api = docker.from_env().api
     ids = {image["Id"] for image in api.images(images)}
-    return [entry["Id"] for entry in api.containers(all=True, filters=_OWN) if entry["ImageID"] in ids]
+    return [entry["Id"] for entry in api.containers(all=not running, filters=_OWN) if entry["ImageID"] in ids]
 
 
 def volumes() -> set[str]:
