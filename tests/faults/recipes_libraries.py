@@ -334,7 +334,13 @@ FAULTS = (
         _cudnn_on_library_path,
         "the folder of another libcudart lies on LD_LIBRARY_PATH",
         _library_path_against_rpath,
-        also=frozenset({"image-library-from-elsewhere"}),
+        also=frozenset(
+            {
+                "image-library-from-elsewhere",
+                "image-library-of-other-release",  # cuDNN is asked for its version, and answers with the other one's
+                "image-late-library-does-not-open",
+            }
+        ),
     ),
     Fault(
         "B04",
