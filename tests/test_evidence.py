@@ -30,11 +30,11 @@ def recorded(name: str) -> dict[str, Any]:
     return document
 
 
-def judged(name: str) -> dict[str, Result]:
+def judged(name: str, without: frozenset[str] = NOT_RECORDED) -> dict[str, Result]:
     document = recorded(name)
     kind = {"image": Image, "smoke": SmokeRun, "host": Host}[document["kind"]]
     results = judge.judge(codec.from_plain(kind, document["subject"]), facts.load())
-    younger = {f"smoke-{test}" for test in NOT_RECORDED}
+    younger = {f"smoke-{test}" for test in without}
     return {result.check: result for result in results if result.check not in younger}
 
 
@@ -61,6 +61,30 @@ def test_an_h100_in_a_container_passes_the_whole_suite() -> None:
     asked = {test.name for test in chosen(RECORDED, "full")}
     assert ended(H100) == asked - NEEDS_TWO
     assert ended(H100, "not-applicable") == NEEDS_TWO
+
+
+def test_an_h200_passes_the_operators_within_the_level_quick() -> None:
+    results = judged("h200-torch-2.11-cu130-smoke-quick", frozenset())
+    assert results["smoke-operators"].outcome is Outcome.PASS
+    assert {check for check, result in results.items() if result.outcome not in (Outcome.PASS, Outcome.SKIP)} == set()
+    document = recorded("h200-torch-2.11-cu130-smoke-quick")
+    ran = {(test["name"], test["device"]) for test in document["subject"]["tests"]["value"] if test["ended"] == "ran"}
+    assert ("operators", "cuda:0") in ran
+
+
+def test_an_h200_can_do_all_that_is_tried_at_the_level_full() -> None:
+    document = recorded("h200-torch-2.11-cu130-probe-abilities")
+    abilities = document["subject"]["abilities"]["value"]
+    assert abilities["level"] == "full"
+    assert {"torch-compile", "triton-compile", "extension-build", "data-loader"} <= {
+        one["kind"] for one in abilities["tried"] if one["end"] == "works"
+    }
+    results = judged("h200-torch-2.11-cu130-probe-abilities")
+    worst = {
+        check: max(one.severity for one in result.findings) for check, result in results.items() if result.findings
+    }
+    # The machine has an ONNX Runtime for the CPU beside its torch for CUDA.
+    assert {check for check, severity in worst.items() if severity > Severity.NOTE} == {"image-framework-without-gpu"}
 
 
 def test_two_h200_pass_the_whole_suite() -> None:
