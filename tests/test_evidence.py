@@ -72,6 +72,13 @@ def test_an_h200_passes_the_operators_within_the_level_quick() -> None:
     assert ("operators", "cuda:0") in ran
 
 
+def test_an_h200_passes_the_level_full_with_the_operators() -> None:
+    results = judged("h200-torch-2.11-cu130-smoke", frozenset())
+    assert {check for check, result in results.items() if result.outcome not in (Outcome.PASS, Outcome.SKIP)} == set()
+    assert results["smoke-operators"].outcome is Outcome.PASS
+    assert ended("h200-torch-2.11-cu130-smoke") == {test.name for test in chosen(TESTS, "full")} - NEEDS_TWO
+
+
 def test_an_h200_can_do_all_that_is_tried_at_the_level_full() -> None:
     document = recorded("h200-torch-2.11-cu130-probe-abilities")
     abilities = document["subject"]["abilities"]["value"]
