@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import threading
 import zipfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from envkit.facts import Facts
 from envkit.facts import load as load_facts
 from envkit.plan import solve
 from envkit.plan.lockfile import Pin
@@ -59,6 +61,9 @@ class Index:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, path: str) -> tuple[bytes | None, str]:
+        if path.startswith("/files/") and path.endswith(".metadata"):  # PEP 658
+            data = self.wheels.get(path.removeprefix("/files/").removesuffix(".metadata").replace("%2B", "+"))
+            return None if data is None else _metadata(data), "text/plain"
         if path.startswith("/files/"):
             return self.wheels.get(path.removeprefix("/files/").replace("%2B", "+")), "application/octet-stream"
         name = path.removeprefix("/simple/").strip("/")
@@ -99,6 +104,12 @@ class Index:
     folder: Path
 
 
+def _metadata(wheel: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name)
+
+
 def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, text: str = "") -> Spec:
     """Publishes a torch of CUDA 12 or 13, what the flavors add to it and the solver's own wheel; gives the spec that
     asks for it."""
@@ -109,14 +120,20 @@ def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, t
     index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     listed = ", ".join(f'"{each}"' for each in packages)
     spec = parse(f'torch = "{torch}"\npython = "{python}"\npackages = [{listed}]\n{text}', Path("/srv/job/envkit.toml"))
-    for requirement in map(Requirement, extra_wheels(spec)):
+    publish_extras(index, spec, load_facts())
+    return spec
+
+
+def publish_extras(index: Index, spec: Spec, facts: Facts) -> None:
+    """Publishes what the flavors add to the torch of ``spec``."""
+    for requirement in map(Requirement, extra_wheels(spec, facts)):
         bounds = sorted(
             (bound.version.replace("*", "0") for bound in requirement.specifier if bound.operator in ("==", ">=")),
             key=Version,
         )
         index.add(requirement.name, bounds[-1] if bounds else "1.0")
-    return spec
 
 
-def extra_wheels(spec: Spec) -> list[str]:
-    return [line for lines in resolve(spec, load_facts()).extras.wheels.values() for line in lines]
+def extra_wheels(spec: Spec, facts: Facts | None = None) -> list[str]:
+    wheels = resolve(spec, facts or load_facts()).extras.wheels
+    return [line for lines in wheels.values() for line in lines]

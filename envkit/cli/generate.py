@@ -127,6 +127,8 @@ def _say_unpinned(lock: Lock | None) -> None:
 
     for part, clause in (locks.unpinned(lock) if lock else {}).items():
         warn(f"NOT PINNED ({part}): {clause}")
+    if lock and (clause := locks.unverified(lock)):
+        warn(f"DERIVED, NOT VERIFIED: {clause}")
 
 
 @app.command(rich_help_panel=MAKE)

@@ -158,6 +158,19 @@ class Facts:
         self.directory = directory
 
     torches = _table(TorchRow, "torch")  # Every torch build, oldest first
+
+    def with_torches(self, rows: Iterable[TorchRow]) -> Facts:
+        """These facts with more builds of torch, such as derived ones."""
+        more = type(self)(self.directory)
+        every = sorted((*self.torches, *rows), key=lambda row: (row.torch, row.cuda))
+        vars(more)["torches"] = tuple(every)  # in place of the table, which is then never read
+        return more
+
+    @cached_property
+    def torches_seen(self) -> str:
+        """The day when the newest row of a torch build was read."""
+        return max(row.seen for row in self.torches if row.default)
+
     cudas = _table(CudaRow, "cuda")  # Every CUDA toolkit, oldest first
     archs = _table(ArchRow, "arch")  # Every compute capability, lowest first
     gpus = _table(GpuRow, "gpu")  # Every GPU product, by compute capability and name

@@ -83,6 +83,7 @@ class Lock:
     the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given`` is what a stand-in
     package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.  ``guard``, which is
     today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
+    ``derived`` says that the facts did not have this torch, and what the lock says of it is from its METADATA alone.
     ``wheels`` and ``debs`` are in the order of LAYERS, then by name.
     """
 
@@ -118,6 +119,7 @@ class Lock:
     wheels: tuple[Pin, ...]
     given: tuple[str, ...] = ()
     guard: bool = False
+    derived: bool = False
 
     @property
     def requirements(self) -> str:
@@ -177,6 +179,16 @@ def unpinned(lock: Lock) -> dict[str, str]:
         "base": f"the base {lock.image} stands in the lock by its tag alone, and each build takes what that names then",
     }
     return {part: said[part] for part in PARTS if held[part] == OPEN}
+
+
+def unverified(lock: Lock) -> str:
+    """The clause that says what nobody has verified of a lock, "" where that is nothing."""
+    if not lock.derived:
+        return ""
+    return (
+        f"the facts do not have torch {lock.torch}: its CUDA, cuDNN, NCCL, triton and Pythons are those of its "
+        "METADATA, and its architectures were not read"
+    )
 
 
 def weaker(lock: Lock, old: Lock) -> tuple[str, ...]:
@@ -255,6 +267,7 @@ def dump(lock: Lock) -> str:
     """The lock as TOML, one line a wheel and a Debian package, and its seal: the same text for the same lock."""
     lines = ["# Written by `envkit lock`.  To change it, change envkit.toml and lock again.\n"]
     lines += [f"# NOT PINNED ({part}): {clause}.\n" for part, clause in unpinned(lock).items()]
+    lines += [f"# DERIVED, NOT VERIFIED: {clause}.\n"] if (clause := unverified(lock)) else []
     if strength(lock)["base"] == MADE:
         made = "`envkit build` makes the base of the digest below"
         lines.append(f"# {made}; a plain `docker build` of the Dockerfile takes {lock.image} by its tag.\n")
@@ -264,7 +277,8 @@ def dump(lock: Lock) -> str:
     lines.append(f"given = {_texts(lock.given)}\n")
     lines.append(f"preinstalled = {str(lock.preinstalled).lower()}\n")
     lines.append(f"epoch = {lock.epoch}\n")
-    lines += ["guard = true\n"] if lock.guard else []  # a lock without one reads as it did before there were any
+    # a lock without one of these reads as it did before there were any
+    lines += [f"{key} = true\n" for key in ("guard", "derived") if getattr(lock, key)]
     for title, rows in (
         ("gpus", [_inline(name=name, sm=sm, by=by) for name, sm, by in lock.gpus]),
         ("programs", [_inline(layer=layer, name=name, path=path) for layer, name, path in lock.programs]),
@@ -411,6 +425,7 @@ class _Written(msgspec.Struct, kw_only=True):
     debs: dict[_Layer, dict[_Deb, _DebRow]] = {}
     others: dict[_Name, tuple[_Other, ...]] = {}
     guard: bool = False
+    derived: bool = False
 
 
 # The reading.
@@ -480,6 +495,7 @@ def _lock(written: _Written) -> Lock:
         installer=_pin(*installer, TOOLS, {}),
         wheels=in_order(wheels),
         guard=written.guard,
+        derived=written.derived,
     )
 
 

@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envkit.errors import Unsatisfiable, UsageError
-from envkit.facts import Coverage, CudaRow, DriverFloor, Facts, GpuRow, ImageTag, NgcRow, OsRow, TorchRow
+from envkit.facts import Coverage, DriverFloor, Facts, GpuRow, ImageTag, NgcRow, OsRow, TorchRow
+from envkit.facts.derived import DerivedRow
 from envkit.plan.flavors import Extras, extras
 from envkit.plan.spec import Base, Flavor, Platform, Spec
 from envkit.versions import Cuda, Driver, Glibc, Sm, Torch
@@ -311,7 +312,7 @@ def _of_gpu(request: _Request, row: TorchRow, kind: _Kind, machine: str) -> Iter
     keys, covered = frozenset({kind.key}), request.cover(row, kind.gpu, machine)
     if covered.state == "none":
         yield _Obstacle(_Weight.GPU, keys, f"torch {row.name} has no kernels for {kind}", row.source, row.seen)
-    elif covered.state == "unknown":
+    elif covered.state == "unknown" and not isinstance(row, DerivedRow):  # of a derived row it is a note
         text = f"it is not known whether torch {row.name} has kernels for {kind} on {machine}"
         yield _Obstacle(_Weight.GPU, keys, text, row.source, row.seen)
     elif row.cudnn is not None:
@@ -329,6 +330,8 @@ def _of_driver(request: _Request, row: TorchRow, machine: str) -> Iterator[_Obst
     """
     floor = request.floor(row)
     if floor.compat is None:
+        if isinstance(row, DerivedRow):
+            return  # a note
         text = f"the oldest driver for CUDA {row.cuda} is not known"
         yield _Obstacle(_Weight.DRIVER, _ALWAYS, text, row.source, row.seen)
         return
@@ -444,10 +447,7 @@ def _has_python(spec: Spec, facts: Facts) -> str:
 def _choice(request: _Request, row: TorchRow, os: OsRow) -> Choice:
     spec, machine = request.spec, request.spec.platform.machine
     covers = [(name, gpu, request.cover(row, gpu, machine)) for name, gpu in request.gpus]
-    targets = tuple(
-        Target(name, gpu.sm, f"{'machine code' if covered.state == 'sass' else 'PTX'} of {covered.by}")
-        for name, gpu, covered in covers
-    )
+    targets = tuple(Target(name, gpu.sm, _served_by(covered)) for name, gpu, covered in covers)
     floor = request.floor(row)
     compiled = any(covered.state == "ptx" for _, _, covered in covers)
     preinstalled = spec.base is Base.PYTORCH
@@ -481,9 +481,32 @@ def _choice(request: _Request, row: TorchRow, os: OsRow) -> Choice:
     )
 
 
+def _served_by(covered: Coverage) -> str:
+    """The words of Target.by."""
+    if covered.by is None:
+        return "not read"
+    return f"{'machine code' if covered.state == 'sass' else 'PTX'} of {covered.by}"
+
+
+def _of_derived(request: _Request, row: DerivedRow) -> Iterator[str]:
+    """What nobody has verified of a build that the facts do not have."""
+    known = [other for other in request.facts.torches if not isinstance(other, DerivedRow)]
+    newest = max(other.torch for other in known)
+    text = f"torch {row.torch} is derived, not verified: the facts, read up to {max(each.seen for each in known)}, "
+    text += f"end with torch {newest}" if row.torch > newest else "do not have this release"
+    yield f"{text} [{row.source}; seen {row.seen}]"
+    if request.kinds:
+        gpus = _listed([str(kind) for kind in request.kinds])
+        yield f"whether torch {row.torch} has code for {gpus} is not known before it is built and probed"
+    if request.floor(row).compat is None:
+        yield f"which drivers run CUDA {row.cuda} is not known"
+
+
 def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[str]:
     """What is granted and may still disappoint, each with where it was read."""
     spec = request.spec
+    if isinstance(row, DerivedRow):
+        yield from _of_derived(request, row)
     # A retired tag is no refusal: mirrors and local copies keep it, and nobody but the registry knows if it is gone.
     if tag is not None and tag.row.retired:
         text = f"{tag.reference} was moved to its publisher's end-of-life folder, so it may no longer exist"
@@ -753,7 +776,7 @@ def _forward(spec: Spec, facts: Facts, gpus: tuple[tuple[str, GpuRow], ...], cud
     package = f"cuda-compat-{cuda.major}-{cuda.minor}"
     row = facts.forward_compat(cuda)
     if row is None:
-        known: CudaRow = facts.cuda(str(cuda.upto(2)))
+        known = next((one for one in facts.cudas if one.version.upto(2) == cuda.upto(2)), facts.cudas[-1])
         return f"it is not known which drivers NVIDIA's {package} supports [{known.source}; seen {known.seen}]"
     origin = f"[NVIDIA CUDA compatibility, forward compatibility; {row.compat_source}; seen {row.seen}]"
     old = [driver for driver in spec.drivers if floor is None or facts.oldest_release(driver) < floor]

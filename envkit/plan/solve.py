@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
+from envkit.facts.derived import DerivedRow
 from envkit.plan import apt, flavors
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
@@ -345,6 +346,8 @@ def lock(
         raise _open(at.why or _made_here(made), left, may_stay_open, previous)
     for part, clause in locks.unpinned(made).items():
         (warn or say)(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
+    if clause := locks.unverified(made):
+        (warn or say)(f"DERIVED, NOT VERIFIED: {clause}")
     return made
 
 
@@ -375,6 +378,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
         name=spec.name,
         wish=locks.spec_items(spec),
         variant=choice.row.variant if choice.row else "",
+        derived=isinstance(choice.row, DerivedRow),
         python=spec.python,
         platform=spec.platform.value,
         base=spec.base.value,

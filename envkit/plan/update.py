@@ -12,8 +12,8 @@ from functools import partial
 from envkit.engine import BaseRequest, Engine, Say
 from envkit.errors import Undecided
 from envkit.facts import Facts
+from envkit.plan import derive, solve
 from envkit.plan import lockfile as locks
-from envkit.plan import solve
 from envkit.plan.apt import Base, NoBase, bare
 from envkit.plan.flavors import RUNTIME
 from envkit.plan.lockfile import Lock
@@ -80,6 +80,7 @@ def make_lock(
 ) -> Lock:
     """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of ``previous``,
     for the lock that is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``."""
+    facts = derive.for_spec(spec, facts, say)
     made = solve.lock(
         spec,
         facts,
