@@ -6,7 +6,7 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help install run test real planted built others unit slow torch faults mutate nightly lint docs images bench clean
+.PHONY: help install run test real planted built others unit slow torch faults mutate nightly lint docs facts images bench clean
 
 help:
 	@echo 'make install a virtual environment in $(VENV) with envkit in it'
@@ -19,6 +19,7 @@ help:
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
+	@echo 'make facts   compare the tables of facts with the package index; prints the difference for review'
 	@echo 'make mutate  thirty small faults planted in envkit/ one by one, in copies of the tree; names those that no test notices'
 	@echo 'make nightly fifty times as many random examples for every property, and all planted faults, each probe with all it tries'
 	@echo 'make bench   measure speed and memory'
@@ -99,6 +100,10 @@ lint: $(VENV)/test.ready
 # Nothing is fetched: links to other hosts are not followed.  --quiet would hide the warnings from --strict, which then passes.
 docs: $(VENV)/docs.ready
 	$(BIN)/python -W ignore::DeprecationWarning -m properdocs build --strict
+
+# Minutes: a thousand questions to the index.
+facts: $(VENV)/test.ready
+	$(BIN)/python scripts/renew_facts.py
 
 images: $(VENV)/run.ready
 	set -e; for spec in images/*/envkit.toml; do $(BIN)/envkit lock $$spec; $(BIN)/envkit render $$spec; done

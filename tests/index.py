@@ -63,7 +63,7 @@ class Index:
     def answer(self, path: str) -> tuple[bytes | None, str]:
         if path.startswith("/files/") and path.endswith(".metadata"):  # PEP 658
             data = self.wheels.get(path.removeprefix("/files/").removesuffix(".metadata").replace("%2B", "+"))
-            return None if data is None else _metadata(data), "text/plain"
+            return _metadata(data or b""), "text/plain"
         if path.startswith("/files/"):
             return self.wheels.get(path.removeprefix("/files/").replace("%2B", "+")), "application/octet-stream"
         name = path.removeprefix("/simple/").strip("/")
@@ -104,7 +104,9 @@ class Index:
     folder: Path
 
 
-def _metadata(wheel: bytes) -> bytes:
+def _metadata(wheel: bytes) -> bytes | None:
+    if not zipfile.is_zipfile(io.BytesIO(wheel)):
+        return None
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return archive.read(name)

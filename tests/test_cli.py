@@ -705,6 +705,9 @@ def test_init_where_no_folder_can_be_made(tmp_path: Path, envkit: Envkit) -> Non
         ("os", "debian12", "bookworm"),
         ("tool", "py-spy", "py-spy"),
         ("peak", "NVIDIA H200", "peaks of H200 SXM"),
+        ("nccl", "2.32", "NCCL 2.32.3"),
+        ("toolkit", "1.20.0", "cuinit-unknown"),
+        ("package", "vllm", "vllm 0.10.0 to 0.10.1.1"),
     ],
 )
 def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Envkit) -> None:
@@ -718,7 +721,8 @@ def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Envk
 
 
 def test_the_topics_are_all_tried_above() -> None:
-    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid"}
+    named = "torch gpu cuda driver cudnn nccl image os tool toolkit peak xid package"
+    assert set(TOPICS) == set(named.split())
 
 
 @pytest.mark.parametrize("topic", TOPICS)

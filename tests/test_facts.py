@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 import envkit.facts
 from envkit.errors import UsageError
@@ -41,6 +43,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "peak": FACTS.peaks,
     "good": FACTS.goods,
     "toolkit_fault": FACTS.toolkit_faults,
+    "toolkit_regression": FACTS.toolkit_regressions,
     "torch_old": FACTS.torches_old,
     "ngc_wide": FACTS.ngcs_wide,
     "image_old": FACTS.images_old,
@@ -53,9 +56,12 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "variable": FACTS.variables,
     "variable_pair": FACTS.variable_pairs,
     "package_build": tuple(FACTS.package_builds.values()),
+    "nccl": FACTS.nccls,
+    "torch_need": FACTS.torch_needs,
 }
 KEYS: dict[str, Any] = {
     "toolkit_fault": lambda row: row.cve,
+    "toolkit_regression": lambda row: row.id,
     "torch_old": lambda row: (row.torch, row.cuda),
     "image_old": lambda row: (row.image, row.cuda, row.os),
     "image_env": lambda row: (row.image, row.since),
@@ -67,6 +73,8 @@ KEYS: dict[str, Any] = {
     "package_build": lambda row: row.name,
     "variable": lambda row: row.name,
     "variable_pair": lambda row: row.id,
+    "nccl": lambda row: row.version,
+    "torch_need": lambda row: (row.package, Version(row.since)),
     "cuda_error": lambda row: row.code,
     "xid": lambda row: row.code,
     "variant": lambda row: row.package,
@@ -315,6 +323,44 @@ def test_cudnn_left_old_gpus_at_the_recorded_release() -> None:
     without = [row.version for row in FACTS.cudnns if row.archs and Sm(7, 0) not in row.archs.get("cu12", ())]
     assert str(max(with_volta)) == "9.10.2.21"
     assert str(min(without)) == "9.11.0.98"
+
+
+def test_each_torch_has_an_nccl_of_the_table() -> None:
+    known = {row.version for row in FACTS.nccls}
+    assert all(row.nccl in known for row in FACTS.torches if row.nccl and row.default and row.cuda.major > 11)
+
+
+def test_releases_of_a_package_stand_in_one_row_of_torch_need() -> None:
+    assert len(FACTS.torch_needs) >= 200
+    assert len(FACTS.torch_needs_of) >= 25
+    for name, rows in FACTS.torch_needs_of.items():
+        bounds = [Version(bound) for row in rows for bound in (row.since, row.until)]
+        assert bounds == sorted(bounds), name
+        for row in rows:
+            SpecifierSet(row.torch or "")
+            assert bool(row.note) == (not row.torch), row
+
+
+def test_torch_need_agrees_with_the_pairs_of_the_torch_table() -> None:
+    """Where torchvision and torchaudio name one torch exactly, both tables must say the same."""
+    tried = 0
+    for row in FACTS.torches:
+        for package, versions in (("torchvision", row.torchvision), ("torchaudio", row.torchaudio)):
+            for version in versions or ():
+                need = FACTS.torch_need(package, version)
+                if need is not None and need.torch:
+                    tried += 1
+                    assert SpecifierSet(need.torch).contains(str(row.torch)), (package, version)
+    assert tried > 20
+
+
+def test_what_a_release_asks_of_torch() -> None:
+    row = FACTS.torch_need("vllm", "0.6.3")
+    assert row is not None and row.torch == "==2.4.0"
+    assert FACTS.torch_need("vllm", "0.6.3.post1") is not None
+    assert FACTS.torch_need("vllm", "9999.0") is None
+    assert FACTS.torch_need("vllm", "of today") is None
+    assert FACTS.torch_need("nobody", "1.0") is None
 
 
 # Reading
@@ -830,11 +876,14 @@ QUERIES = {
     "cuda": "12.4",
     "driver": "550.54.14",
     "cudnn": "9.1.0.70",
+    "nccl": "2.21",
     "image": "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04",
     "os": "noble",
     "tool": "nsys",
+    "toolkit": "1.19.0",
     "peak": "NVIDIA H100 80GB HBM3",
     "xid": "79",
+    "package": "Flash_Attn",
 }
 
 
@@ -850,6 +899,14 @@ def test_each_topic_shows_its_sources(topic: str, query: str) -> None:
 
 def test_all_topics_are_tested() -> None:
     assert tuple(QUERIES) == show.TOPICS
+
+
+def test_what_a_container_toolkit_broke_is_shown() -> None:
+    shown = [entry.title for entry in show.entries(FACTS, "toolkit", "v1.20.0")]
+    assert shown == ["cdi-0-7-written of container toolkit 1.20.0", "cuinit-unknown of container toolkit 1.20.0"]
+    assert all(entry.title.startswith("CVE-") for entry in show.entries(FACTS, "toolkit", "1.19.0"))
+    for row in FACTS.toolkit_regressions:
+        assert row.since <= row.seen_in and (row.fixed is None or row.seen_in < row.fixed)
 
 
 def test_what_is_shown() -> None:

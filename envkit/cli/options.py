@@ -103,7 +103,12 @@ SANITIZERS = Choice("tool of compute-sanitizer", ("memcheck", "racecheck", "init
 PLACEMENT_WAYS = Choice("way", ("auto", "run", "fake", "trace"))
 GPU_WAYS = Choice("way", ("cdi", "hook", "none"))
 DTYPES = Choice("dtype", ("bfloat16", "float16", "float32"), also=("bf16", "fp16", "half", "fp32"))
-TOPICS = Choice("topic", ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid"))
+TOPICS = Choice(
+    "topic",
+    (
+        "torch", "gpu", "cuda", "driver", "cudnn", "nccl", "image", "os", "tool", "toolkit", "peak", "xid", "package",
+    ),
+)  # fmt: skip
 
 
 _output = partial(Option, rich_help_panel=OUTPUT)

@@ -28,6 +28,7 @@ from envkit.facts.rows import GpuRow as GpuRow
 from envkit.facts.rows import ImageEnvRow as ImageEnvRow
 from envkit.facts.rows import ImageRow as ImageRow
 from envkit.facts.rows import KnownBadRow as KnownBadRow
+from envkit.facts.rows import NcclRow as NcclRow
 from envkit.facts.rows import NgcRow as NgcRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
 from envkit.facts.rows import OsRow as OsRow
@@ -38,7 +39,9 @@ from envkit.facts.rows import PythonLifeRow as PythonLifeRow
 from envkit.facts.rows import PytorchImageRow as PytorchImageRow
 from envkit.facts.rows import Row, read_table
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
+from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
 from envkit.facts.rows import ToolRow as ToolRow
+from envkit.facts.rows import TorchNeedRow as TorchNeedRow
 from envkit.facts.rows import TorchOldRow as TorchOldRow
 from envkit.facts.rows import TorchRow as TorchRow
 from envkit.facts.rows import VariantRow as VariantRow
@@ -176,12 +179,16 @@ class Facts:
     gpus = _table(GpuRow, "gpu")  # Every GPU product, by compute capability and name
     drivers = _table(DriverRow, "driver")  # Every driver branch, lowest first
     cudnns = _table(CudnnRow, "cudnn")  # Every cuDNN release, oldest first
+    nccls = _table(NcclRow, "nccl")  # Every NCCL release that came as a wheel, oldest first
+    torch_needs = _table(TorchNeedRow, "torch_need")  # Who is built for which torch, by package and version
     images = _table(ImageRow, "image")  # Public base images, by name, torch, CUDA and OS
     oses = _table(OsRow, "os")  # Every distribution release, by name
     ngcs = _table(NgcRow, "ngc")  # Images of NVIDIA's own PyTorch builds, by tag
     tools = _table(ToolRow, "tool")  # Where debugging tools come from, by tool
     # Published vulnerabilities of the NVIDIA Container Toolkit, by CVE
     toolkit_faults = _table(ToolkitFaultRow, "toolkit_fault")
+    # What releases of the NVIDIA Container Toolkit broke, by id
+    toolkit_regressions = _table(ToolkitRegressionRow, "toolkit_regression")
     variants = _table(VariantRow, "variant")  # Distributions that share an import package, by its name
     dependencies = _table(DependencyRow, "dependency")  # What torch cannot do without a distribution that it requires
     known_bad = _table(KnownBadRow, "known_bad")  # Combinations that version order alone would let pass, by id
@@ -356,6 +363,25 @@ class Facts:
             if _numbers(row.since) <= wanted and (not row.until or wanted[: len(until)] <= until):
                 return row
         return None
+
+    def torch_need(self, name: str, version: str) -> TorchNeedRow | None:
+        """What ``version`` of the package ``name`` (canonical) asks of torch; None where that was not read."""
+        from packaging.version import InvalidVersion, Version  # 6 ms, and most runs never come here
+
+        try:
+            wanted = Version(version)
+        except InvalidVersion:
+            return None
+        rows = self.torch_needs_of.get(name, ())
+        return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
+
+    @cached_property
+    def torch_needs_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
+        """``torch_needs`` by package, oldest first."""
+        found: dict[str, list[TorchNeedRow]] = {}
+        for row in self.torch_needs:
+            found.setdefault(row.package, []).append(row)
+        return {name: tuple(rows) for name, rows in found.items()}
 
     @cached_property
     def _packages_by_name(self) -> Mapping[str, tuple[GpuPackageRow, ...]]:

@@ -191,6 +191,29 @@ class CudnnRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class NcclRow(Sourced):
+    """One NCCL release; ``wheels`` are the PyPI packages that carry it, ``released`` is the day of the first one."""
+
+    version: Nccl
+    wheels: tuple[str, ...]
+    released: str
+
+
+@dataclass(frozen=True, slots=True)
+class TorchNeedRow(Sourced):
+    """What the final releases of one package from ``since`` to ``until`` (both included) ask of torch.
+
+    ``torch`` is the specifier of their own METADATA on x86_64 Linux without extras: "" for any torch or none (the note
+    says which), None where it depends on the Python.  ``package`` is the canonical name.
+    """
+
+    package: str
+    since: str
+    until: str
+    torch: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ImageRow(Sourced):
     """The tags of one public base image for one CUDA and one OS.
 
@@ -257,6 +280,22 @@ class ToolkitFaultRow(Sourced):
     fixed: ContainerToolkit
     by_cdi: bool
     effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitRegressionRow(Sourced):
+    """What a release of the NVIDIA Container Toolkit broke for some machines.
+
+    ``since`` is the first version with it, ``seen_in`` the newest one that it was reported for, ``fixed`` the first one
+    without it, None where no source names one; ``effect`` and ``fix`` are sentences.
+    """
+
+    id: str
+    since: ContainerToolkit
+    seen_in: ContainerToolkit
+    fixed: ContainerToolkit | None
+    effect: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)

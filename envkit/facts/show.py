@@ -10,11 +10,13 @@ from typing import Any
 from envkit.errors import UsageError
 from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
 from envkit.facts.rows import columns
-from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
+from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
-TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid")
+TOPICS = (
+    "torch", "gpu", "cuda", "driver", "cudnn", "nccl", "image", "os", "tool", "toolkit", "peak", "xid", "package",
+)  # fmt: skip
 
-_VERSIONS = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch)
+_VERSIONS = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,47 @@ def _cudnn(facts: Facts, query: str) -> list[Entry]:
     return [Entry(f"cuDNN {row.version}", row, (("torch builds", built),))]
 
 
+def _nccl(facts: Facts, query: str) -> list[Entry]:
+    wanted = query.strip().split(".")
+    found = [row for row in facts.nccls if str(row.version).split(".")[: len(wanted)] == wanted]
+    if not found:
+        newest = ", ".join(str(row.version) for row in facts.nccls[:-4:-1])
+        raise UsageError(f"there are no facts about the NCCL `{query}`", f"newest known: {newest}")
+    row = found[-1]
+    built = tuple(torch.name for torch in reversed(facts.torches) if torch.nccl == row.version)
+    return [Entry(f"NCCL {row.version}", row, (("torch builds", built),))]
+
+
+def _toolkit(facts: Facts, query: str) -> list[Entry]:
+    text = query.strip().lower().removeprefix("v")
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", text):
+        raise UsageError(f"there are no facts about the container toolkit `{query}`", "name a release, such as A.B.C")
+    version = ContainerToolkit(text)
+    broken = [row for row in facts.toolkit_regressions if row.since <= version]
+    broken = [row for row in broken if row.fixed is None or version < row.fixed]
+    faults = [row for row in facts.toolkit_faults if version < row.fixed]
+    entries = [Entry(f"{row.id} of container toolkit {version}", row) for row in broken]
+    entries += [Entry(f"{row.cve} of container toolkit {version}", row) for row in faults]
+    if not entries:
+        ends = max(row.fixed for row in facts.toolkit_faults)
+        raise UsageError(
+            f"there are no facts about faults of container toolkit {version}", f"known ones end with {ends}"
+        )
+    return entries
+
+
+def _package(facts: Facts, query: str) -> list[Entry]:
+    name = re.sub(r"[-_.]+", "-", query.strip().lower())
+    rows = facts.torch_needs_of.get(name)
+    if not rows:
+        near = ", ".join(facts.torch_needs_of)
+        raise UsageError(f"there are no facts about the torch that `{query}` asks for", f"known packages: {near}")
+    return [
+        Entry(f"{row.package} {row.since}" + (f" to {row.until}" if row.until != row.since else ""), row)
+        for row in reversed(rows)
+    ]
+
+
 def _absent(row: ImageRow) -> tuple[str, ...]:
     return tuple(name for name in ("os", "torch") if getattr(row, name) is None)
 
@@ -184,11 +227,18 @@ def known(facts: Facts) -> tuple[Known, ...]:
         "cuda": ("a release of the toolkit", facts.cudas, (row.version for row in reversed(facts.cudas))),
         "driver": ("a branch or a release", facts.drivers, (row.branch for row in reversed(facts.drivers))),
         "cudnn": ("a release", facts.cudnns, (row.version for row in reversed(facts.cudnns))),
+        "nccl": ("a release", facts.nccls, (row.version for row in reversed(facts.nccls))),
         "image": ("a repository, or one with the beginning of a tag", facts.images + facts.ngcs, _images(facts)),
         "os": ("a distribution's release or codename", facts.oses, (row.name for row in facts.oses)),
         "tool": ("a tool that a flavor brings", facts.tools, sorted({row.tool for row in facts.tools})),
+        "toolkit": (
+            "a release of the container toolkit",
+            facts.toolkit_faults + facts.toolkit_regressions,
+            (row.id for row in facts.toolkit_regressions),
+        ),
         "peak": ("a GPU", facts.peaks, (row.gpu for row in facts.peaks)),
         "xid": ("a code", facts.xids, (row.code for row in facts.xids)),
+        "package": ("a package that asks for a torch", facts.torch_needs, facts.torch_needs_of),
     }
     return tuple(
         Known(topic, ask, len(rows), tuple(dict.fromkeys(map(str, names))))
@@ -207,7 +257,7 @@ def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
     """
     readers = {
         "torch": _torch, "gpu": _gpu, "cuda": _cuda, "driver": _driver, "cudnn": _cudnn, "image": _image, "os": _os,
-        "tool": _tool, "peak": _peak, "xid": _xid,
+        "tool": _tool, "peak": _peak, "xid": _xid, "nccl": _nccl, "toolkit": _toolkit, "package": _package,
     }  # fmt: skip
     if topic not in readers:
         raise UsageError(f"there is no topic `{topic}`", f"topics: {', '.join(TOPICS)}")

@@ -108,6 +108,13 @@ class Index:
         except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, _Absent, EOFError) as error:
             raise Undecided(f"{file.name} on the package index is no wheel that can be read", _FIX) from error
 
+    def whole(self, file: IndexFile, most: int) -> bytes:
+        """All bytes of a file of at most ``most``; raises Undecided where it is longer, or gone."""
+        try:
+            return self._answer(file.url, {}, most)[0]
+        except _Absent as error:
+            raise Undecided(f"{file.name} is not on the package index any more", _FIX) from error
+
     def part(self, url: str, range_: str) -> tuple[bytes, int]:
         """The bytes ``range_`` ("5-9", "-9" for the last) of a file, and the file's size."""
         request = {"Range": f"bytes={range_}"}

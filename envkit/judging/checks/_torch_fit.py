@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
-from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
@@ -109,6 +112,57 @@ def _newest_for(pythons: Sequence[str], facts: Facts) -> str:
         if row.default and row.pythons and any(_tag(python) in row.pythons for python in pythons)
     ]
     return str(max(fitting)) if fitting else ""
+
+
+def newer_than_facts(version: str, facts: Facts) -> Incompatibility | None:
+    """Whether torch ``version`` came after the newest release of the facts."""
+    release = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    newest = max(facts.torches, key=lambda row: row.torch)
+    if release is None or Torch(release[0]) <= newest.torch:
+        return None
+    return Incompatibility(
+        f"torch {version} is newer than envkit's facts, which were read up to {facts.torches_seen} and end with torch "
+        f"{newest.torch}",
+        "update envkit; until then what depends on the release is not judged",
+        {f"newest torch known: {newest.torch}": cited(newest)},
+    )
+
+
+def newer_than_read(package: str, version: str, facts: Facts) -> str:
+    """Why it is not known which torch ``version`` asks for, where ``package`` asks for one torch exactly and the facts
+    end with an older release; "" elsewhere."""
+    rows = facts.torch_needs_of.get(package, ())
+    if not rows or not (rows[-1].torch or "").startswith("=="):
+        return ""
+    try:
+        if Version(version) <= Version(rows[-1].until):
+            return ""
+    except InvalidVersion:
+        return ""
+    return (
+        f"{package} {version} is newer than envkit's facts, which were read up to {rows[-1].seen} and do not say which "
+        "torch it asks for"
+    )
+
+
+def rejects(row: TorchNeedRow, version: str, torch: str, facts: Facts) -> Incompatibility | None:
+    """Whether ``version`` of a package, of which ``row`` tells, asks for another torch than ``torch``.
+
+    Source: Requires-Dist of its wheels.
+    """
+    wanted = SpecifierSet(row.torch or "")
+    if wanted.contains(torch, prereleases=True):
+        return None
+    fitting = [other for other in facts.torch_needs_of[row.package] if other.torch]
+    fitting = [other for other in fitting if SpecifierSet(other.torch or "").contains(torch, prereleases=True)]
+    known = [other.torch for other in facts.torches_all if other.default and wanted.contains(str(other.torch))]
+    ways = [f"{row.package}=={fitting[-1].until}"] if fitting else []
+    ways += [f"torch=={max(known)}"] if known else []
+    return Incompatibility(
+        f"{row.package} {version} asks for torch{row.torch}, and the file pins torch {torch}",
+        f"take {' or '.join(ways)}, and test the two together" if ways else "take releases that ask for one another",
+        {f"{row.package} {version} requires torch{row.torch}": cited(row)},
+    )
 
 
 def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompatibility | None:

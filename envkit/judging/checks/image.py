@@ -16,7 +16,8 @@ from packaging.version import InvalidVersion, Version
 from envkit.facts import Facts
 from envkit.judging.checks import _torch
 from envkit.judging.checks._given import FIX, must_see
-from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, or_skip, or_unknown, skip_if, unknown_if, warning
+from envkit.judging.checks._torch_fit import newer_than_facts
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
 from envkit.subjects.image import NO_RECORD, Binding, ExpectedContents, ImportState, Library, Overwritten, TorchBuild
@@ -387,6 +388,16 @@ def _same_version(one: str, other: str) -> bool:
         return Version(one) == Version(other)
     except InvalidVersion:
         return one == other
+
+
+def image_torch_newer_than_facts(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
+    """The installed torch is not newer than the facts."""
+    wheel = _torch.wheel_of(image, "torch")
+    if wheel is None:
+        raise Skip("no distribution named torch is installed")
+    misfit = newer_than_facts(wheel.version, facts)
+    if misfit:
+        yield note(misfit.message, "torch", misfit.facts, misfit.fix)
 
 
 def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:

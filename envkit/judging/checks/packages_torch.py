@@ -9,7 +9,7 @@ from envkit.dockerfile.requirements import LONGEST
 from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._packages import need_release, need_torch, sure
 from envkit.model import Finding, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
@@ -51,6 +51,44 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
         if misfit:
             yield error(misfit.message, mate.span, misfit.facts, misfit.fix)
     unknown_if(open_, open_)
+
+
+_PAIRED = ("torchvision", "torchaudio")  # another check asks these
+_OF_PYPI = ("pip", "uv", "poetry")
+
+
+def packages_torch_rejected(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """The pinned torch is one that the pinned packages beside it ask for.  Source: Requires-Dist in their METADATA."""
+    torch = need_torch(packages)
+    version = need_release(torch, "the installer takes one that all packages beside it ask for")
+    asked, open_ = 0, ""
+    for one in sure(packages):
+        if one.name == "torch" or one.name in _PAIRED or not one.version or one.url or one.manager not in _OF_PYPI:
+            continue
+        row = facts.torch_need(one.name, one.version)
+        if row is None:
+            open_ = open_ or fit.newer_than_read(one.name, one.version, facts)
+            continue
+        if row.torch is None:
+            open_ = open_ or f"which torch {one.name} {one.version} asks for depends on the Python"
+            continue
+        asked += 1
+        misfit = fit.rejects(row, one.version, version, facts)
+        if misfit:
+            # A solver does not write this into a lock unless somebody told it to override the requirement.
+            told = warning if packages.is_lock else error
+            yield told(misfit.message, one.span, misfit.facts, misfit.fix)
+    unknown_if(open_, open_)
+    skip_if(not asked, "the file pins no other package of which is known which torch it asks for")
+
+
+def packages_torch_newer_than_facts(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """The pinned torch is not newer than the facts.  Source: the table of torch builds and its day."""
+    torch = need_torch(packages)
+    version = need_release(torch, "there is none to look up")
+    misfit = fit.newer_than_facts(version, facts)
+    if misfit:
+        yield note(misfit.message, torch.span, misfit.facts, misfit.fix)
 
 
 def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,282 @@
+"""Reads from the package index what the tables of facts say of it, and prints the differences for review.
+
+    python scripts/renew_facts.py                       compares every release that the torch table has, and lists what
+                                                        is newer than the tables; exit 1 where there is a difference
+    python scripts/renew_facts.py torch [RELEASE ...]   the same of the torch table, or of these releases alone
+    python scripts/renew_facts.py versions              the same of toolkits, cuDNN and NCCL
+    python scripts/renew_facts.py need [PACKAGE ...]    the same of facts/torch_need.jsonl, or of these packages
+    python scripts/renew_facts.py need --write          writes that table
+
+A row that is printed for a new release of torch lacks what METADATA does not say: the architectures, PTX, the
+companions and the builds on PyTorch's own index.  They stay null until somebody has read them.  The index is the one
+that this machine is configured for (envkit/system/index.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import sys
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from datetime import UTC, datetime
+from email.parser import HeaderParser
+from functools import partial
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.version import Version
+
+from envkit.errors import EnvkitError, Undecided
+from envkit.facts import Facts, TorchRow, load
+from envkit.facts.derived import DerivedRow, environment, releases, requirements
+from envkit.facts.rows import TorchNeedRow, columns
+from envkit.plan.derive import derive
+from envkit.system import files, index
+from envkit.system.index import Index, IndexFile
+from envkit.versions import Torch
+
+BUDGET_S = 1800.0  # some thousand questions to a slow index
+_AT_ONCE = 8
+# What METADATA does not say.
+_BY_HAND = {
+    "archs", "ptx", "archs_aarch64", "ptx_aarch64", "torchvision", "torchaudio", "note", "source", "seen",
+}  # fmt: skip
+
+# Whose releases are for one torch, or for few, or that ask for a torch without saying more.  Canonical names.
+PACKAGES = (
+    "accelerate", "auto-gptq", "autoawq", "bitsandbytes", "causal-conv1d", "compressed-tensors", "deepspeed",
+    "fairscale", "fbgemm-gpu", "flash-attn", "flashinfer-python", "gptqmodel", "kornia", "liger-kernel",
+    "lightning", "llmcompressor", "lmdeploy", "mamba-ssm", "monai", "open-clip-torch", "openai-whisper", "optimum",
+    "peft", "pyannote-audio", "pytorch-lightning", "sentence-transformers", "sgl-kernel", "sglang", "speechbrain",
+    "tensordict", "timm", "torch-tensorrt", "torchao", "torchaudio", "torchcodec", "torchdata", "torchmetrics",
+    "torchrec", "torchrl", "torchtext", "torchtitan", "torchtune", "torchvision", "trl", "unsloth", "vllm",
+    "whisperx", "xformers", "xgrammar",
+)  # fmt: skip
+_SINCE = "2023-03-01"  # the month of torch 2.0; what is older is not read
+_MOST_SDIST = 32 << 20
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+# torch
+
+
+def differences(derived: DerivedRow, row: TorchRow) -> list[str]:
+    """Each field in which the row says something else than the index, as a sentence."""
+    return [
+        f"torch {row.torch}: {field.name} is {_shown(seen)} on the index and {_shown(known)} in the table"
+        for field in fields(row)
+        if field.name not in _BY_HAND
+        for seen, known in [(getattr(derived, field.name), getattr(row, field.name))]
+        if _shown(seen) != _shown(known)
+    ]
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def as_line(row: TorchRow | TorchNeedRow) -> str:
+    """A row as its table has it."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, tuple):
+            return [plain(each) for each in value]
+        return value if value is None or isinstance(value, bool) else str(value)
+
+    return json.dumps({name: plain(getattr(row, name)) for name in columns(type(row))}, ensure_ascii=False)
+
+
+def torches(asked: Index, facts: Facts, names: Sequence[str]) -> Iterator[str]:
+    """Where the torch table and the index differ, and a row for each release that only the index has."""
+    found = {file.name: file for file in asked.files("torch") if not file.yanked}
+    known = {row.torch: row for row in facts.torches if row.default}
+    old = {row.torch for row in facts.torches_old}
+    wanted = [Torch(name) for name in names] or [each for each in releases(found) if each not in old]
+    if not names:
+        yield from (f"torch {torch}: not on the index any more" for torch in known if torch not in wanted)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for release, row in zip(wanted, pool.map(partial(_derived, asked, found), wanted), strict=True):
+            if isinstance(row, str):
+                yield f"torch {release}: {row}"
+            elif release in known:
+                yield from differences(row, known[release])
+            else:
+                yield f"torch {release} is new:\n{as_line(row)}"
+
+
+def _derived(asked: Index, found: Mapping[str, IndexFile], release: Torch) -> DerivedRow | str:
+    try:
+        return derive(asked, release, found)
+    except Undecided as error:
+        return error.message
+
+
+# Toolkits and libraries
+
+
+def versions(asked: Index, facts: Facts) -> Iterator[str]:
+    """The releases of CUDA's toolkit and libraries that are newer than the newest one of their table."""
+    tables = {
+        "cuda-toolkit": [row.version for row in facts.cudas],
+        "nvidia-cudnn-cu13": [row.version for row in facts.cudnns if "nvidia-cudnn-cu13" in row.wheels],
+        "nvidia-cudnn-cu12": [row.version for row in facts.cudnns if "nvidia-cudnn-cu12" in row.wheels],
+        "nvidia-nccl-cu13": [row.version for row in facts.nccls if "nvidia-nccl-cu13" in row.wheels],
+        "nvidia-nccl-cu12": [row.version for row in facts.nccls if "nvidia-nccl-cu12" in row.wheels],
+    }
+    for package, known in tables.items():
+        newest = max((Version(str(version)) for version in known), default=Version("0"))
+        on_index = _finals(asked.files(package))
+        for version, file in on_index.items():
+            if version > newest:
+                yield f"{package} {version} of {file.uploaded or 'an unknown day'} is new; the table ends with {newest}"
+
+
+def _finals(found: Iterable[IndexFile]) -> dict[Version, IndexFile]:
+    """One file of each final release, oldest first: a wheel for Linux, else another wheel, else the source."""
+    best: dict[Version, tuple[int, str, IndexFile]] = {}
+    for file in found:
+        try:
+            wheel = file.name.endswith(".whl")
+            version = parse_wheel_filename(file.name)[1] if wheel else parse_sdist_filename(file.name)[1]
+        except ValueError:
+            continue
+        if file.yanked or version.is_prerelease or version.local:
+            continue
+        here = wheel and re.search(r"linux.*x86_64|-any\.whl", file.name)
+        rank = (0 if here else 1 if wheel else 2, file.name, file)
+        best[version] = min(best.get(version, rank), rank, key=lambda one: one[:2])
+    return {version: best[version][2] for version in sorted(best)}
+
+
+# Who is built for which torch
+
+
+def need(asked: Index, package: str, say: Callable[[str], None]) -> list[TorchNeedRow]:
+    """The rows of one package, its oldest releases first; releases that say the same stand in one row."""
+    finals = {version: file for version, file in _finals(asked.files(package)).items() if file.uploaded >= _SINCE}
+
+    def read(file: IndexFile) -> str | None:
+        try:
+            return asked.metadata(file) if file.name.endswith(".whl") else _of_source(asked, file)
+        except EnvkitError as error:
+            say(f"{file.name}: {error.message}")
+            return None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        texts = dict(zip(finals, pool.map(read, finals.values()), strict=True))
+    rows: list[TorchNeedRow] = []
+    gap = True
+    for version, text in texts.items():
+        if text is None:
+            gap = True  # what was not read stands in no row
+            continue
+        torch, note = torch_of(text)
+        if rows and not gap and (rows[-1].torch, rows[-1].note) == (torch, note):
+            rows[-1] = _upto(rows[-1], str(version))
+        else:
+            rows.append(_need_row(package, str(version), torch, note))
+        gap = False
+    return rows
+
+
+def _need_row(package: str, version: str, torch: str | None, note: str) -> TorchNeedRow:
+    source = "Requires-Dist in the METADATA of the releases on the package index"
+    return TorchNeedRow(
+        package=package, since=version, until=version, torch=torch, note=note, source=source, seen=today()
+    )
+
+
+def _upto(row: TorchNeedRow, until: str) -> TorchNeedRow:
+    return TorchNeedRow(**{name: getattr(row, name) for name in columns(TorchNeedRow)} | {"until": until})
+
+
+def torch_of(metadata: str) -> tuple[str | None, str]:
+    """What METADATA asks of torch on x86_64 Linux without an extra, "" for any or none; None, and why, where that
+    depends on the Python."""
+    header = HeaderParser().parsestr(metadata)
+    try:
+        admitted = SpecifierSet(str(header["Requires-Python"] or ""))
+    except InvalidSpecifier:
+        admitted = SpecifierSet()
+    pythons = [f"3.{minor}" for minor in range(8, 16) if admitted.contains(f"3.{minor}.9")]
+    lines = [one for one in requirements(metadata) if canonicalize_name(one.name) == "torch"]
+    found = set()
+    for python in pythons or ["3.11"]:
+        place = environment("x86_64", python)
+        here = [str(one.specifier) for one in lines if one.marker is None or one.marker.evaluate(place)]
+        found.add(",".join(sorted(filter(None, here))))
+    if len(found) > 1:
+        return None, "depends on the Python: " + " or ".join(sorted(one or "none" for one in found))
+    only = found.pop()
+    return only, "" if only else "asks for any torch" if lines else "asks for no torch"
+
+
+def _of_source(asked: Index, file: IndexFile) -> str:
+    """PKG-INFO of a source archive of at most some megabytes; raises Undecided where it cannot be read."""
+    data = asked.whole(file, _MOST_SDIST)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                if member.isfile() and re.fullmatch(r"[^/]+/PKG-INFO", member.name):
+                    held = archive.extractfile(member)
+                    text = held.read(1 << 22).decode("utf-8", "replace") if held else ""
+                    # Before version 2.2 a source's PKG-INFO may leave out what setup.py requires (PEP 643).
+                    old = Version(str(HeaderParser().parsestr(text)["Metadata-Version"] or "1")) < Version("2.2")
+                    dynamic = {str(one).lower() for one in HeaderParser().parsestr(text).get_all("Dynamic", [])}
+                    if "Requires-Dist:" in text or not (old or "requires-dist" in dynamic):
+                        return text
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise Undecided(f"cannot be read: {error}", "") from error
+    raise Undecided("says nowhere what it requires", "")
+
+
+def needs(asked: Index, facts: Facts, packages: Sequence[str], say: Callable[[str], None]) -> list[TorchNeedRow]:
+    """The table anew: the rows of ``packages``, read now, among those that the table has of others."""
+    kept = [row for row in facts.torch_needs if row.package not in packages]
+    fresh = [row for package in packages for row in need(asked, package, say)]
+    held = {(row.package, row.since, row.until, row.torch, row.note): row for row in facts.torch_needs}
+    same = [held.get((row.package, row.since, row.until, row.torch, row.note), row) for row in fresh]
+    return sorted((*kept, *same), key=lambda row: (row.package, Version(row.since)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the differences; 1 where there are any, 3 where the index does not answer."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("all", "torch", "versions", "need"), default="all")
+    parser.add_argument("names", nargs="*", help="releases of torch, or packages of torch_need")
+    parser.add_argument("--write", action="store_true", help="write facts/torch_need.jsonl")
+    options = parser.parse_args(arguments)
+    facts = load()
+    told: list[str] = []
+    try:
+        asked = index.configured(BUDGET_S)
+        if options.what in ("all", "torch"):
+            told += torches(asked, facts, options.names if options.what == "torch" else ())
+        if options.what in ("all", "versions"):
+            told += versions(asked, facts)
+        if options.what in ("all", "need"):
+            names = options.names if options.what == "need" and options.names else PACKAGES
+            rows = needs(asked, facts, names, lambda line: print(line, file=sys.stderr))
+            new, old = [as_line(row) for row in rows], [as_line(row) for row in facts.torch_needs]
+            told += [f"- {line}" for line in old if line not in set(new)]
+            told += [f"+ {line}" for line in new if line not in set(old)]
+            if options.write:
+                files.write(facts.directory / "torch_need.jsonl", "".join(f"{line}\n" for line in new))
+    except EnvkitError as error:
+        print(f"{error.message}; {error.fix}", file=sys.stderr)
+        return 3
+    seen = max(row.seen for row in facts.torches)
+    print("\n".join(told) if told else f"the tables, read up to {seen}, agree with the index")
+    return 1 if told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
