@@ -33,8 +33,8 @@ from packaging.version import Version
 
 from envkit.errors import EnvkitError, Undecided
 from envkit.facts import Facts, TorchRow, load
-from envkit.facts.derived import DerivedRow, environment, releases, requirements
-from envkit.facts.rows import TorchNeedRow, columns
+from envkit.facts.derived import environment, releases, requirements
+from envkit.facts.rows import DerivedRow, TorchNeedRow, columns
 from envkit.plan.derive import derive
 from envkit.system import files, index
 from envkit.system.index import Index, IndexFile

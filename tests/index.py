@@ -33,6 +33,7 @@ class Index:
 
     def __init__(self) -> None:
         self.wheels: dict[str, bytes] = {}
+        self.yanked: set[str] = set()
         self.hashed = True
         self.sized = False
         self.status = 200
@@ -73,6 +74,7 @@ class Index:
                 "url": f"/files/{file.replace('+', '%2B')}",
                 "hashes": {"sha256": hashlib.sha256(data).hexdigest()} if self.hashed else {},
                 "upload-time": UPLOADED,
+                "yanked": file in self.yanked,
                 **({"size": len(data)} if self.sized else {}),
             }
             for file, data in sorted(self.wheels.items())

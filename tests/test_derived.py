@@ -14,8 +14,7 @@ from index import Index, publish_extras
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts, load
 from envkit.facts import derived as derive_rows
-from envkit.facts.derived import DerivedRow
-from envkit.facts.rows import TorchRow
+from envkit.facts.rows import DerivedRow, TorchRow
 from envkit.plan import derive, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.resolve import resolve
@@ -219,6 +218,14 @@ def test_a_release_for_the_cpu_alone_is_said_and_not_derived(index: Index) -> No
     found = derive.for_spec(wish(), FACTS, said.append)
     assert found.torches == FACTS.torches
     assert "was not derived: the METADATA of torch 99.1.0 pins no CUDA runtime" in said[0]
+
+
+def test_what_is_withdrawn_or_not_final_is_not_derived(newer: Index) -> None:
+    withdrawn = newer.add("torch", "99.2.0", "cuda-toolkit==13.9.1", tag="cp313-cp313-manylinux_2_28_x86_64")
+    newer.add("torch", "99.3.0rc1", "cuda-toolkit==13.9.1", tag="cp313-cp313-manylinux_2_28_x86_64")
+    newer.yanked.add(withdrawn.file)
+    found = derive.for_spec(wish("99"), FACTS, quiet)
+    assert [str(row.torch) for row in found.torches if isinstance(row, DerivedRow)] == [NEW]
 
 
 def test_the_lock_says_that_nobody_verified_it(newer: Index) -> None:

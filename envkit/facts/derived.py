@@ -7,7 +7,6 @@ PyTorch's own index) stays unread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from email.parser import HeaderParser
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from envkit.facts.rows import TorchRow
+from envkit.facts.rows import DerivedRow
 from envkit.versions import Cuda, Cudnn, Glibc, Nccl, Torch
 
 # The distributions that say which CUDA a wheel of torch is for; all but triton end in "-cuNN" for the wheels of a line.
@@ -27,11 +26,6 @@ _ROLES = {
     "triton": "triton",
 }
 _LEGACY = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}  # minors of glibc 2 (PEP 600)
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedRow(TorchRow):
-    """A build of torch as its own METADATA describes it, which nobody reviewed and nothing has verified."""
 
 
 def releases(names: Iterable[str]) -> tuple[Torch, ...]:

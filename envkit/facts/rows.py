@@ -99,6 +99,11 @@ class TorchRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class DerivedRow(TorchRow):
+    """A build of torch as its own METADATA describes it (derived.py), which nobody has verified."""
+
+
+@dataclass(frozen=True, slots=True)
 class CudaRow(Sourced):
     """One CUDA toolkit release.
 

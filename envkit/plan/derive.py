@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from envkit.errors import Undecided
 from envkit.facts import Facts
-from envkit.facts.derived import DerivedRow, releases, row, wheels
+from envkit.facts.rows import DerivedRow
 from envkit.plan.spec import Base, Spec
-from envkit.system import index, proc
-from envkit.system.index import Index, IndexFile
+from envkit.system import proc
 from envkit.versions import Torch
+
+if TYPE_CHECKING:
+    from envkit.system.index import Index, IndexFile
 
 _MOST = 3  # releases derived for one spec, the newest ones: of an older one the tables have a row, or will have
 
 
 def for_spec(
-    spec: Spec, facts: Facts, say: Callable[[str], None], configured: Callable[[], Index] = index.configured
+    spec: Spec, facts: Facts, say: Callable[[str], None], configured: Callable[[], Index] | None = None
 ) -> Facts:
     """``facts``, with derived rows where no release that ``spec`` asks for is in them.
 
@@ -27,8 +30,11 @@ def for_spec(
     """
     if spec.base is Base.NGC or any(spec.torch.admits(known.torch) for known in facts.torches_all):
         return facts
+    from envkit.facts.derived import releases  # these cost 60 ms, and most locks never come here
+    from envkit.system import index
+
     try:
-        asked = configured()
+        asked = (configured or index.configured)()
         files = {file.name: file for file in asked.files("torch") if not file.yanked}
         wanted = [release for release in releases(files) if spec.torch.admits(release)][-_MOST:]
         found = [proc.beside(partial(derive, asked, release, files)) for release in wanted]
@@ -47,6 +53,8 @@ def for_spec(
 
 def derive(asked: Index, release: Torch, files: Mapping[str, IndexFile]) -> DerivedRow:
     """The row of one release by its ``files``; raises Undecided where they do not say enough, or the index nothing."""
+    from envkit.facts.derived import row, wheels
+
     first, arm = (next(iter(wheels(release, files, machine).values()), "") for machine in ("x86_64", "aarch64"))
     if not first:
         raise Undecided(f"torch {release} has no x86_64 Linux wheel", "take a release that the facts know")

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import Coverage, DriverFloor, Facts, GpuRow, ImageTag, NgcRow, OsRow, TorchRow
-from envkit.facts.derived import DerivedRow
+from envkit.facts.rows import DerivedRow
 from envkit.plan.flavors import Extras, extras
 from envkit.plan.spec import Base, Flavor, Platform, Spec
 from envkit.versions import Cuda, Driver, Glibc, Sm, Torch

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
-from envkit.facts.derived import DerivedRow
+from envkit.facts.rows import DerivedRow
 from envkit.plan import apt, flavors
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
