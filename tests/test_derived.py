@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from index import Index, publish_extras
+from inline import Envkit
 
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts, load
@@ -241,3 +242,22 @@ def test_the_lock_says_that_nobody_verified_it(newer: Index) -> None:
     with pytest.raises(UsageError, match="edited by hand"):
         locks.parse(text.replace("# DERIVED", "# VERIFIED"), "x")
     assert "DERIVED" not in locks.dump(replace(made, derived=False))
+
+
+@pytest.fixture
+def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Envkit]:
+    with Envkit(capsys) as run:
+        yield run
+
+
+def test_lock_writes_it_and_check_says_it(newer: Index, tmp_path: Path, envkit: Envkit) -> None:
+    (tmp_path / "envkit.toml").write_text(f'torch = "{NEW}"\npython = "3.13"\n')
+    publish_extras(newer, wish(), grown(wish()))
+    ended = envkit("lock", tmp_path, "--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
+    assert ended.code == 0, ended.err
+    assert "DERIVED, NOT VERIFIED: the facts do not have torch 99.1.0" in ended.err
+    assert "# DERIVED, NOT VERIFIED" in (tmp_path / "envkit.lock").read_text()
+    checked = envkit("check", tmp_path / "envkit.lock")
+    assert "packages-torch-newer-than-facts" in checked.out
+    again = envkit("lock", tmp_path, "--engine", "none")
+    assert again.code == 0 and "DERIVED, NOT VERIFIED" in again.err
