@@ -66,7 +66,7 @@ def test_a_healthy_torch_passes_every_check_whatever_versions_it_holds(name: str
     assert {result.outcome for result in said.values()} == {Outcome.PASS, Outcome.SKIP}
     skipped = {check.removeprefix("image-") for check, result in said.items() if result.outcome is Outcome.SKIP}
     assert skipped == {name for name, _ in LACKS}
-    assert len(said) == 27
+    assert len(said) == 28
 
 
 def test_the_healthy_newest_torch_really_holds_many_cuda_versions() -> None:
@@ -195,6 +195,7 @@ INSTALLED = {
     "frameworks-twice",
     "library-from-elsewhere",
     "torch-requirement-not-met",
+    "torch-newer-than-facts",
     "wheels-not-locked",
 }
 TORCH = BOUND | {"arch-not-covered", "known-bad-combination", "torch-differs-from-lock"}
