@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +15,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from envkit.facts import Facts
 from envkit.facts import load as load_facts
 from envkit.plan import solve
 from envkit.plan.lockfile import Pin
@@ -34,6 +33,7 @@ class Index:
     def __init__(self) -> None:
         self.wheels: dict[str, bytes] = {}
         self.yanked: set[str] = set()
+        self.uploaded: dict[str, str] = {}
         self.hashed = True
         self.sized = False
         self.status = 200
@@ -73,7 +73,7 @@ class Index:
                 "filename": file,
                 "url": f"/files/{file.replace('+', '%2B')}",
                 "hashes": {"sha256": hashlib.sha256(data).hexdigest()} if self.hashed else {},
-                "upload-time": UPLOADED,
+                "upload-time": self.uploaded.get(file, UPLOADED),
                 "yanked": file in self.yanked,
                 **({"size": len(data)} if self.sized else {}),
             }
@@ -85,7 +85,7 @@ class Index:
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed, "versions": []}
         return json.dumps(page).encode(), "application/vnd.pypi.simple.v1+json"
 
-    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any") -> Pin:
+    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any", uploaded: str = "") -> Pin:
         """Publishes a wheel without content and gives its pin."""
         stem = name.replace("-", "_")
         file = Path(f"{stem}-{version}-{tag}.whl")
@@ -101,6 +101,7 @@ class Index:
                 archive.writestr(zipfile.ZipInfo(member), text)
         data = (self.folder / file).read_bytes()
         self.wheels[file.name] = data
+        self.uploaded.update({file.name: uploaded} if uploaded else {})
         return Pin(name, version, file.name, hashlib.sha256(data).hexdigest())
 
     folder: Path
@@ -124,13 +125,13 @@ def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, t
     index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     listed = ", ".join(f'"{each}"' for each in packages)
     spec = parse(f'torch = "{torch}"\npython = "{python}"\npackages = [{listed}]\n{text}', Path("/srv/job/envkit.toml"))
-    publish_extras(index, spec, load_facts())
+    publish_extras(index, resolve(spec, load_facts()).extras.wheels)
     return spec
 
 
-def publish_extras(index: Index, spec: Spec, facts: Facts) -> None:
-    """Publishes what the flavors add to the torch of ``spec``."""
-    for requirement in map(Requirement, extra_wheels(spec, facts)):
+def publish_extras(index: Index, extras: Mapping[str, tuple[str, ...]]) -> None:
+    """Publishes what the flavors add to a torch."""
+    for requirement in map(Requirement, [line for lines in extras.values() for line in lines]):
         bounds = sorted(
             (bound.version.replace("*", "0") for bound in requirement.specifier if bound.operator in ("==", ">=")),
             key=Version,
@@ -138,6 +139,6 @@ def publish_extras(index: Index, spec: Spec, facts: Facts) -> None:
         index.add(requirement.name, bounds[-1] if bounds else "1.0")
 
 
-def extra_wheels(spec: Spec, facts: Facts | None = None) -> list[str]:
-    wheels = resolve(spec, facts or load_facts()).extras.wheels
+def extra_wheels(spec: Spec) -> list[str]:
+    wheels = resolve(spec, load_facts()).extras.wheels
     return [line for lines in wheels.values() for line in lines]

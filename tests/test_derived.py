@@ -233,7 +233,7 @@ def test_the_lock_says_that_nobody_verified_it(newer: Index) -> None:
     said: list[str] = []
     lock = partial(solve.lock, may_stay_open=locks.PARTS, warn=said.append)
     facts = grown(wish())
-    publish_extras(newer, wish(), facts)
+    publish_extras(newer, resolve(wish(), facts).extras.wheels)
     made = lock(wish(), facts, quiet)
     text = locks.dump(made)
     assert made.derived and locks.parse(text, "x") == made
@@ -252,7 +252,7 @@ def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Envkit]:
 
 def test_lock_writes_it_and_check_says_it(newer: Index, tmp_path: Path, envkit: Envkit) -> None:
     (tmp_path / "envkit.toml").write_text(f'torch = "{NEW}"\npython = "3.13"\n')
-    publish_extras(newer, wish(), grown(wish()))
+    publish_extras(newer, resolve(wish(), grown(wish())).extras.wheels)
     ended = envkit("lock", tmp_path, "--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
     assert ended.code == 0, ended.err
     assert "DERIVED, NOT VERIFIED: the facts do not have torch 99.1.0" in ended.err

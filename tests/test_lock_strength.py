@@ -22,7 +22,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoApt, NoBase
 from envkit.plan.apt import solve as solve_debs
 from envkit.plan.lockfile import MADE, OPEN, PARTS, PINNED, Lock
-from envkit.plan.resolve import resolve
+from envkit.plan.resolve import Choice, resolve
 from envkit.plan.solve import lock as solve_lock
 from envkit.plan.spec import Spec
 from envkit.plan.spec import load as load_spec
@@ -112,18 +112,18 @@ def mirror(job: Spec, tmp_path: Path, no_mirrors: None) -> Archive:
     return archive
 
 
-def fails(error: EnvkitError) -> Callable[[], Base]:
-    def base() -> Base:
+def fails(error: EnvkitError) -> Callable[[Choice], Base]:
+    def base(choice: Choice) -> Base:
         raise error
 
     return base
 
 
-def of(origin: str, digest: str = DIGEST) -> Callable[[], Base]:
-    return lambda: Base(digest, origin, installed(("libc6", "2.36")))
+def of(origin: str, digest: str = DIGEST) -> Callable[[Choice], Base]:
+    return lambda _: Base(digest, origin, installed(("libc6", "2.36")))
 
 
-def lock(job: Spec, base: Callable[[], Base], *allowed: str, **more: object) -> Lock:
+def lock(job: Spec, base: Callable[[Choice], Base], *allowed: str, **more: object) -> Lock:
     return solve_lock(job, load_facts(), quiet, base=base, cache=cache_dir(), may_stay_open=allowed, **more)  # type: ignore[arg-type]
 
 
@@ -188,7 +188,7 @@ def test_an_image_that_was_loaded_without_a_digest_gives_way_to_a_base_that_has_
 
     fake = Loaded()
     fake.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
-    found = base_of(job, load_facts(), lambda: fake, quiet)
+    found = base_of(lambda: fake, quiet, resolve(job, load_facts()))
     assert (found.digest, found.origin) == (DIGEST, "packages")
     assert [wish.ref for wish in fake.wishes] == ["debian:12-slim", ""]
 

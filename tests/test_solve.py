@@ -22,7 +22,7 @@ from envkit.plan.apt import Base
 from envkit.plan.apt import solve as solve_debs
 from envkit.plan.lockfile import PARTS, Lock, Pin, dump, spec_items
 from envkit.plan.lockfile import parse as parse_lock
-from envkit.plan.resolve import resolve
+from envkit.plan.resolve import Choice, resolve
 from envkit.plan.spec import parse
 from envkit.system import proc
 from envkit.system.no_room import NoRoom
@@ -427,7 +427,7 @@ def test_without_a_base_debian_packages_are_locked_by_name_and_it_is_said(index:
 def test_a_system_that_is_no_debian_gets_names_only(index: Index, published: Publish) -> None:
     said: list[str] = []
     spec = published("2.6.0", "3.10", "nvidia-cudnn-cu12", text='os = "ubuntu22.04"')
-    made = weak(spec, load_facts(), said.append, base=lambda: Base("sha256:" + "0" * 64, "registry", b""))
+    made = weak(spec, load_facts(), said.append, base=lambda _: Base("sha256:" + "0" * 64, "registry", b""))
     assert (made.archive, made.debs) == ("", ())
     assert any(re.search(r"NOT PINNED \(os\): .*ubuntu:22.04.* is not plain Debian", line) for line in said)
 
@@ -446,7 +446,7 @@ def test_debian_packages_are_solved_beside_the_wheels(index: Index, published: P
     cache = tmp_path / "cache"
     known = solve_debs(b"", choice.suite, choice.extras.components, {}, "x86_64", cache, quiet, mirrors=archive.lines)
     base = Base("sha256:" + "1" * 64, "packages", b"")
-    made = weak(spec, load_facts(), quiet, base=lambda: base, cache=cache)
+    made = weak(spec, load_facts(), quiet, base=lambda _: base, cache=cache)
     assert made.archive == known[0] == DATED
     assert (made.digest, made.origin) == (base.digest, "packages")
     held = {deb.name: deb for deb in made.debs}
@@ -461,9 +461,9 @@ def test_debian_packages_are_solved_beside_the_wheels(index: Index, published: P
     solve_debs(
         b"", choice.suite, choice.extras.components, {}, "x86_64", cache, quiet, fresh=True, mirrors=archive.lines
     )
-    assert weak(spec, load_facts(), quiet, base=lambda: base, cache=cache, previous=made) == made
+    assert weak(spec, load_facts(), quiet, base=lambda _: base, cache=cache, previous=made) == made
     other = Base("sha256:" + "2" * 64, "packages", b"")
-    moved = weak(spec, load_facts(), quiet, base=lambda: other, cache=cache, previous=made)
+    moved = weak(spec, load_facts(), quiet, base=lambda _: other, cache=cache, previous=made)
     assert {deb.name: deb.version for deb in moved.debs}["make"] == "9.9"
 
 
@@ -471,7 +471,7 @@ def test_the_base_is_asked_for_while_the_wheels_are_solved(index: Index, publish
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     waited: list[bool] = []
 
-    def base() -> None:
+    def base(choice: Choice) -> None:
         waited.append(index.asked.wait(120))
 
     weak(spec, load_facts(), quiet, base=base)
@@ -479,7 +479,7 @@ def test_the_base_is_asked_for_while_the_wheels_are_solved(index: Index, publish
 
 
 def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publish) -> None:
-    def base() -> Base:
+    def base(choice: Choice) -> Base:
         raise Undecided("no base", "bring one")
 
     with pytest.raises(Undecided, match="no base; the Debian packages and the base would not be pinned") as caught:

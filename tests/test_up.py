@@ -379,7 +379,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
     fake = healthy()
     fake.files["/var/lib/dpkg/status"] = b"Package: a\n"
     digest = "sha256:" + "c" * 64
-    assert base_of(spec, facts, lambda: fake, quiet) == Base(digest, "registry", b"Package: a\n")
+    assert base_of(lambda: fake, quiet, resolve(spec, facts)) == Base(digest, "registry", b"Package: a\n")
     (wish,) = fake.wishes
     assert (wish.ref, wish.suite, wish.digest) == ("debian:12-slim", "bookworm", "")  # today's, not the locked one
     for how, content, origin in (
@@ -388,7 +388,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
         ("registry", digest, "registry"),
     ):
         fake.base = ResolvedBase("base", "sha256:" + "b" * 64, how, content)
-        found = base_of(spec, facts, lambda: fake, quiet)
+        found = base_of(lambda: fake, quiet, resolve(spec, facts))
         assert found is not None
         assert (found.digest, found.origin) == (content, origin)
 
@@ -397,15 +397,15 @@ def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts
     fake = healthy()
     fake.containers = False
     with pytest.raises(Undecided, match="a base can only be examined with a container engine"):
-        base_of(spec, facts, lambda: fake, quiet)
+        base_of(lambda: fake, quiet, resolve(spec, facts))
     with pytest.raises(NoBase, match="--engine none examines no base"):
-        base_of(spec, facts, lambda: None, quiet)
+        base_of(lambda: None, quiet, resolve(spec, facts))
     assert fake.wishes == []
 
 
 def test_a_base_without_a_package_list_is_refused(spec: Spec, facts: Facts) -> None:
     with pytest.raises(UsageError, match="has no file /var/lib/dpkg/status"):
-        base_of(spec, facts, lambda: FakeEngine(), quiet)
+        base_of(lambda: FakeEngine(), quiet, resolve(spec, facts))
 
 
 WISH = 'torch = "2.6.0"\npython = "3.11"\n'

@@ -176,20 +176,32 @@ def resolve(spec: Spec, facts: Facts) -> Choice:
     Raises Unsatisfiable with the facts that forbid it when there is none, and UsageError for a name the facts do not
     hold or requirements that contradict the spec.
     """
+    return next(feasible(spec, facts))
+
+
+def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
+    """What ``resolve`` would choose, and after it one choice for each older release of torch that the facts allow too.
+
+    Raises, before the first, what ``resolve`` raises.
+    """
     oses = _oses(spec, facts)
     if spec.base is Base.NGC:
-        return _ngc(spec, facts, oses)
+        yield _ngc(spec, facts, oses)
+        return
     if spec.base is Base.PYTORCH and spec.os != "auto":
         raise UsageError("the operating system in the images of base `pytorch` is not known", "drop `os`")
     request = _wish(spec, facts)
+    held: set[Torch] = set()
     for row in _newest_first(row for row in facts.torches if row.torch in request.releases and _cuda_fits(spec, row)):
-        of_build = None
+        if row.torch in held or any(_of_build(request, row, spec.platform)):
+            continue
         for os in oses:
-            if of_build is None:
-                of_build = tuple(_of_build(request, row, spec.platform))
-            if not of_build and not any(_of_system(request, row, os, spec.platform)):
-                return _choice(request, row, os)
-    raise _explain(request)
+            if not any(_of_system(request, row, os, spec.platform)):
+                held.add(row.torch)
+                yield _choice(request, row, os)
+                break
+    if not held:
+        raise _explain(request)
 
 
 def _wish(spec: Spec, facts: Facts) -> _Request:

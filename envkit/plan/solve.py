@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -21,13 +21,14 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
 from envkit.facts.rows import DerivedRow
-from envkit.plan import apt, flavors
+from envkit.plan import apt, flavors, together
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
 from envkit.plan.lockfile import Lock, Pin
-from envkit.plan.resolve import Choice, resolve
+from envkit.plan.resolve import Choice
 from envkit.plan.spec import Platform, Spec
+from envkit.plan.together import Release, Unreached
 from envkit.system import files, proc
 from envkit.system.no_room import NoRoom, refused
 from envkit.system.proc import Completed
@@ -69,13 +70,19 @@ class TargetPlatform:
 
 
 def closure(
-    wanted: Mapping[str, tuple[str, ...]], place: TargetPlatform, say: Say, *, kept: tuple[Pin, ...] = ()
+    wanted: Mapping[str, tuple[str, ...]],
+    place: TargetPlatform,
+    say: Say,
+    *,
+    kept: tuple[Pin, ...] = (),
+    bounds: tuple[str, ...] = (),
 ) -> tuple[tuple[Pin, ...], int]:
     """Every wheel that the requirements of all layers need together, and the newest upload time among them.
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
-    again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
-    none.  Raises Unsatisfiable when no set of wheels meets the spec and Undecided when the index could not be asked.
+    again where it still fits, and ``bounds`` hold for all that is taken.  The pins are in a lock's order; the time is
+    in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels meets the spec and
+    Undecided when the index could not be asked.
     """
     every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
     if not every:
@@ -84,7 +91,7 @@ def closure(
     with files.scratch("lock") as folder:
         target = _target(place)
         uv = _Uv(folder, place)
-        packages = uv.compile("all", every, *target, kept=kept)
+        packages = uv.compile("all", every, *target, kept=kept, constraints=bounds)
         ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
         for package in packages:
             pin, uploaded = _wheel(package, ranks)
@@ -134,8 +141,13 @@ class _Uv:
         *flags: str,
         kept: tuple[Pin, ...] = (),
         constraints: tuple[str, ...] = (),
+        alone: bool = False,
     ) -> list[Mapping[str, object]]:
-        """The packages of the lock that uv writes for ``requirements``; raises what became of its failure."""
+        """The packages of the lock that uv writes for ``requirements``; raises what became of its failure.
+
+        With ``alone`` nothing that they need, and also releases without a wheel: uv then reads no METADATA, which for a
+        source archive would mean to run it.
+        """
         wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
         wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
         bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
@@ -144,7 +156,8 @@ class _Uv:
             held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
             answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
         argv = [
-            proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header",
+            *(["--no-deps"] if alone else ["--only-binary", ":all:"]),
             "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
             "--python-version", str(self.place.python), *flags,
             *(["--constraints", str(bounds)] if constraints else []),
@@ -177,6 +190,36 @@ def _uv_cache() -> str:
     """Where uv keeps what it downloads (its documentation: UV_CACHE_DIR, XDG_CACHE_HOME/uv, ~/.cache/uv)."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return os.environ.get("UV_CACHE_DIR") or str(Path(root, "uv"))
+
+
+def _ask(
+    choice: Choice,
+    spec: Spec,
+    requirements: Sequence[str],
+    constraints: Sequence[str] = (),
+    *,
+    alone: bool = False,
+) -> Mapping[str, Release]:
+    """``together.Ask`` by uv, for the place of ``choice``."""
+    place = _place(spec, choice)
+    with files.scratch("lock") as folder:
+        uv = _Uv(folder, place)
+        packages = uv.compile(
+            "together", tuple(requirements), *_target(place), constraints=tuple(constraints), alone=alone
+        )
+    ranks, found = _ranks(place.python, place.machine, place.glibc), []
+    for package in packages:
+        try:
+            pin, uploaded = _wheel(package, ranks)
+            found.append(Release(pin.name, pin.version, uploaded))
+        except UsageError:  # source alone
+            name = canonicalize_name(str(package.get("name")))
+            found.append(Release(name, str(package.get("version")), wheel=False))
+    return {release.name: release for release in found}
+
+
+def _place(spec: Spec, choice: Choice) -> TargetPlatform:
+    return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend)
 
 
 def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -275,7 +318,7 @@ def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Und
             "point SSL_CERT_FILE at the CA bundle of your network",
         )
     if _UNREACHED.search(stderr):
-        return Undecided(
+        return Unreached(
             f"the package index cannot be reached: {said[-1] if said else 'no answer'}", "check the network"
         )
     if _REFUSED.search(stderr):
@@ -293,7 +336,7 @@ def lock(
     facts: Facts,
     say: Say,
     *,
-    base: Callable[[], Base | None] = lambda: None,
+    base: Callable[[Choice], Base | None] = lambda choice: None,
     previous: Lock | None = None,
     upgrade: tuple[str, ...] | None = None,
     cache: Path | None = None,
@@ -302,7 +345,7 @@ def lock(
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
-    ``base`` tells what the Debian packages are solved against; it is asked in a thread while uv solves the wheels, for
+    ``base`` tells what the Debian packages of a choice are solved against; it is asked in a thread while uv solves, for
     a registry that is not in reach takes its time to say so.  What ``previous`` pins stays where it still fits:
     ``upgrade`` names wheels and Debian packages to solve again, all of them if it is empty.  Where none of the system
     is to be solved again and no base is at hand, or a less firm one, it stays as ``previous`` has it.  The Debian
@@ -313,7 +356,8 @@ def lock(
     or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the package index, the base or
     the Debian archive could not be had.
     """
-    choice = resolve(spec, facts)
+    chosen = together.choose(spec, facts, lambda choice: partial(_ask, choice, spec), say)
+    choice = chosen.choice
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
@@ -321,14 +365,18 @@ def lock(
     if previous is not None and upgrade:
         _known(upgrade, previous)
     old = None if upgrade == () else previous
-    place = TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    place = _place(spec, choice)
     wanted = {"runtime": choice.requirements, **extras.wheels}
     kept = old.wheels if old else ()
     again = {canonicalize_name(name) for name in upgrade or ()}
     kept = tuple(pin for pin in kept if pin.name not in again)
-    solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
-    system = proc.beside(partial(_system, spec, choice, proc.beside(base), old, upgrade, cache, say))
+    stays = {pin.name for pin in kept}
+    kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
+    # what takes longest starts first
+    solved = proc.beside(partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds))
+    system = proc.beside(partial(_system, spec, choice, proc.beside(partial(base, choice)), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
+    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, partial(_ask, choice, spec))))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()
@@ -339,6 +387,7 @@ def lock(
         asked = _named(spec, extras)
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
+    _said_held_back(behind, warn or say)
     at = system()
     made = _made(spec, choice, at, wheels, epoch, installer())
     left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}
@@ -349,6 +398,17 @@ def lock(
     if clause := locks.unverified(made):
         (warn or say)(f"DERIVED, NOT VERIFIED: {clause}")
     return made
+
+
+def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:
+    """Says what is not the newest; a lock is none the worse where the index does not tell."""
+    try:
+        for line in behind():
+            say(line)
+    except NoRoom:
+        raise
+    except (Unsatisfiable, Undecided) as error:
+        say(f"whether newer releases are held back is not known: {error.message}")
 
 
 def _distributions(requirements: tuple[str, ...], place: TargetPlatform, say: Say) -> frozenset[str]:
@@ -525,17 +585,22 @@ def _less_firm(base: Base | None, old: Lock) -> bool:
     return base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
 
 
+# Their wheels for two majors have a folder each (RECORD of both), and what needs them asks for both.
+_APART = ("nvidia-cutlass-dsl-libs",)
+
+
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
     """Refuses wheels of another CUDA line than torch's: both unpack into the same folders, and the last one wins.
 
-    A wheel "nvidia-*-cuNN" of one major owns the same paths as its twin of another (read in their RECORD files).
+    A wheel "nvidia-*-cuNN" of one major owns the same paths as its twin of another (read in their RECORD files), but
+    for those of _APART.
     """
     major = str(choice.cuda.major)
     for pin in wheels:
-        found = re.fullmatch(r"nvidia-.+-cu([0-9]+)", pin.name)
-        if found and found[1] != major:
+        found = re.fullmatch(r"(nvidia-.+)-cu([0-9]+)", pin.name)
+        if found and found[2] != major and found[1] not in _APART:
             raise UsageError(
-                f"{pin.name} {pin.version} belongs to CUDA {found[1]}, torch {choice.torch} to CUDA {choice.cuda}: "
+                f"{pin.name} {pin.version} belongs to CUDA {found[2]}, torch {choice.torch} to CUDA {choice.cuda}: "
                 "their files have the same paths",
                 f"ask for the package of CUDA {major}, or drop it from `packages`",
             )

@@ -17,7 +17,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase, bare
 from envkit.plan.flavors import RUNTIME
 from envkit.plan.lockfile import Lock
-from envkit.plan.resolve import resolve
+from envkit.plan.resolve import Choice
 from envkit.plan.spec import Spec
 from envkit.system.files import cache_dir
 from envkit.system.no_room import NoRoom
@@ -40,8 +40,8 @@ def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseRequest:
     return BaseRequest(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
 
 
-def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base:
-    """The base that a lock of ``spec`` made now starts from.
+def base_of(connect: Callable[[], Engine | None], say: Say, choice: Choice) -> Base:
+    """The base that a lock of ``choice`` made now starts from.
 
     Raises NoBase where ``connect`` gives no engine, for none is wanted, and Undecided without a container engine, which
     alone can say anything of a base.
@@ -51,7 +51,6 @@ def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say:
         raise NoBase("--engine none examines no base", "lock with a container engine")
     if not engine.containers:
         raise Undecided("a base can only be examined with a container engine", "lock on a machine with Docker")
-    choice = resolve(spec, facts)
     found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
     if not found.sha256 and choice.suite:
         say(f"the engine has no digest for its {choice.image}; trying a base made from packages, which has one")
@@ -85,7 +84,7 @@ def make_lock(
         spec,
         facts,
         say,
-        base=partial(base_of, spec, facts, connect, say),
+        base=partial(base_of, connect, say),
         previous=previous,
         upgrade=upgrade,
         cache=cache_dir(),

@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow
+from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
@@ -24,8 +25,6 @@ from envkit.versions import Cuda, Driver, Torch
 
 Build = TorchRow | TorchOldRow
 _SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
-_ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
-_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompa
     unknown_if(not releases, f"the facts do not say for which torch {package} {version} was made")
     unknown_if(not facts.torch_builds(torch), f"there are no facts about torch {torch}")
     wanted = str(facts.torch_builds(torch)[0].torch)
-    if wanted in releases or _in_range(package, releases, Torch(wanted), facts):
+    if goes_with(package, version, Torch(wanted), facts):
         return None
     mates = default_build(wanted, facts)
     listed = () if mates is None else (mates.torchvision if package == "torchvision" else mates.torchaudio) or ()
@@ -186,18 +185,6 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompa
         (f"take {package}=={listed[-1]}, or torch=={releases[-1]}" if listed else f"take torch=={releases[-1]}"),
         {f"{package} {version} requires torch {made}": cited(row)} if row else {},
     )
-
-
-def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts) -> bool:
-    for row in facts.torches:
-        none = _ASKS_NONE.search(row.note)
-        if none and none[1] == package and str(row.torch) in releases and torch >= row.torch:
-            return True  # built on torch's stable interface, which later releases keep
-        found = _ASKS_ONLY.search(row.note)
-        if found and found[1] == package:
-            least = Torch(found[2])
-            return torch >= least and all(Torch(release) >= least for release in releases)
-    return False
 
 
 def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibility | None:

@@ -1,0 +1,37 @@
+"""Which releases of torchvision and torchaudio go with which torch, from the torch rows.
+
+Their wheels name one torch exactly, and the rows list it; where a release asks for a range or names none, the row's
+note says so (Requires-Dist of the wheels on PyPI).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envkit.facts import Facts
+from envkit.versions import Torch
+
+_ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
+_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
+
+
+def goes_with(package: str, version: str, torch: Torch, facts: Facts) -> bool | None:
+    """Whether ``version`` of "torchvision" or "torchaudio" is for ``torch``; None for other names and where no row
+    tells."""
+    releases = facts.torches_of(package, version)
+    if not releases:
+        return None
+    return str(torch) in releases or _in_range(package, releases, torch, facts)
+
+
+def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts) -> bool:
+    for row in facts.torches:
+        none = _ASKS_NONE.search(row.note)
+        if none and none[1] == package and str(row.torch) in releases and torch >= row.torch:
+            return True  # built on torch's stable interface, which later releases keep
+        found = _ASKS_ONLY.search(row.note)
+        if found and found[1] == package:
+            least = Torch(found[2])
+            return torch >= least and all(Torch(release) >= least for release in releases)
+    return False

@@ -1,0 +1,159 @@
+"""Torch and what was asked for beside it, chosen together: the real uv over an index of hand-made wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from index import Index, publish_extras
+
+from envkit.errors import Unsatisfiable
+from envkit.facts import load as load_facts
+from envkit.plan import solve, together
+from envkit.plan.lockfile import PARTS, Lock
+from envkit.plan.resolve import Choice, feasible, resolve
+from envkit.plan.spec import Spec, parse
+from envkit.plan.together import Ask, Release, Unreached
+
+weak = partial(solve.lock, may_stay_open=PARTS)
+
+OLD = "2020-01-02T03:04:05.000000Z"
+
+
+def spec_of(torch: str, *packages: str, text: str = "") -> Spec:
+    listed = ", ".join(f'"{each}"' for each in packages)
+    return parse(f'torch = "{torch}"\npython = "3.11"\npackages = [{listed}]\n{text}', Path("/srv/job/envkit.toml"))
+
+
+def published(index: Index, spec: Spec) -> Spec:
+    """``spec``, after an index got each torch that the facts allow it, and all that any flavor adds."""
+    facts = load_facts()
+    for choice in feasible(spec, facts):
+        tag = "cp311-cp311-manylinux_2_28_x86_64"
+        index.add("torch", str(choice.torch), f"nvidia-cudnn-cu{choice.cuda.major}", tag=tag)
+        index.add(f"nvidia-cudnn-cu{choice.cuda.major}", "9.1.0.70")
+        publish_extras(index, choice.extras.wheels)
+    index.add("setuptools", "80.9.0")
+    index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    return spec
+
+
+def held(lock: Lock) -> dict[str, str]:
+    return {pin.name: pin.version for pin in lock.wheels}
+
+
+def test_the_newest_of_what_was_asked_for_chooses_the_torch(index: Index) -> None:
+    spec = published(index, spec_of(">=2.6,<2.9", "served"))
+    index.add("served", "1.0", "torch")
+    index.add("served", "2.0", "torch==2.7.1")
+    said: list[str] = []
+    made = weak(spec, load_facts(), said.append)
+    assert (str(made.torch), held(made)["served"]) == ("2.7.1", "2.0")
+    (line,) = (line for line in said if "is taken and not" in line)
+    assert line.startswith("torch 2.7.1 for CUDA 12.6 is taken and not 2.8.0:")
+    assert "served>=2.0 depends on torch==2.7.1" in line
+
+
+def test_a_pin_chooses_the_torch(index: Index) -> None:
+    spec = published(index, spec_of(">=2.4", "served==1.0"))
+    index.add("served", "1.0", "torch==2.5.1")
+    index.add("served", "2.0", "torch==2.7.1")
+    assert str(weak(spec, load_facts(), [].append).torch) == "2.5.1"
+
+
+def test_torchaudio_is_the_one_of_its_torch_though_its_metadata_names_none(index: Index) -> None:
+    for torch, versions, expected in (
+        ("2.6.0", ("2.6.0", "2.11.0"), ("2.6.0", "2.6.0")),
+        (">=2.10", ("2.10.0", "2.11.0"), ("2.15.0", "2.11.0")),  # built on the stable interface
+        (">=2.7,<2.9", ("2.7.0", "2.8.0", "2.11.0"), ("2.8.0", "2.8.0")),
+    ):
+        spec = published(index, spec_of(torch, "torchaudio"))
+        for version in versions:
+            index.add("torchaudio", version, *([] if version == "2.11.0" else [f"torch=={version}"]))
+        made = weak(spec, load_facts(), [].append)
+        assert (str(made.torch), held(made)["torchaudio"]) == expected
+
+
+def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:
+    spec = published(index, spec_of("2.6.0", "voices"))
+    index.add("voices", "1.0", "torchaudio")
+    index.add("torchaudio", "2.6.0", "torch==2.6.0")
+    index.add("torchaudio", "2.11.0")
+    assert held(weak(spec, load_facts(), [].append))["torchaudio"] == "2.6.0"
+
+
+def test_a_release_from_years_before_its_torch_is_refused_unless_it_is_pinned(index: Index) -> None:
+    published(index, spec_of("2.7.1"))
+    spec = published(index, spec_of("2.6.0", "served"))
+    index.add("served", "0.2", "torch>=2.0", uploaded=OLD)
+    index.add("served", "1.0", "torch==2.7.1")
+    with pytest.raises(Unsatisfiable) as caught:
+        weak(spec, load_facts(), [].append)
+    assert caught.value.message == (
+        "the newest served that goes with the rest of the spec is release 0.2 of 2020; torch 2.6.0 is of 2025"
+    )
+    assert caught.value.chain[0] == "newest: served 1.0"
+    assert "served>=1.0 depends on torch==2.7.1" in caught.value.chain[1]
+    assert caught.value.nearest == ("torch 2.7.1 with CUDA 12.6",)
+    pinned = spec_of("2.6.0", "served==0.2")
+    assert held(weak(pinned, load_facts(), [].append))["served"] == "0.2"
+
+
+def test_an_old_release_that_is_the_newest_is_no_offence(index: Index) -> None:
+    spec = published(index, spec_of("2.6.0", "finished"))
+    index.add("finished", "1.0", uploaded=OLD)
+    assert held(weak(spec, load_facts(), [].append))["finished"] == "1.0"
+
+
+def test_a_pre_release_is_taken_where_one_is_asked_for(index: Index) -> None:
+    spec = published(index, spec_of("2.6.0", "early"))
+    index.add("early", "1.0.dev5")
+    with pytest.raises(Unsatisfiable, match=r"is pre-release 1\.0\.dev5"):
+        weak(spec, load_facts(), [].append)
+    assert held(weak(spec_of("2.6.0", "early>=1.0.dev1"), load_facts(), [].append))["early"] == "1.0.dev5"
+
+
+def test_no_solution_names_the_changes_that_have_one(index: Index) -> None:
+    spec = published(index, spec_of(">=2.4", "served==1.0", "other==1.0"))
+    index.add("served", "1.0", "torch==2.5.1")
+    index.add("served", "2.0", "torch==2.7.1")
+    index.add("other", "1.0", "torch==2.7.1")
+    with pytest.raises(Unsatisfiable, match="no set of wheels") as caught:
+        weak(spec, load_facts(), [].append)
+    assert caught.value.nearest == ("served 2.0",)
+
+
+def test_an_index_that_is_not_in_reach_is_said_and_the_others_are_solved_over() -> None:
+    """V100: the newest torch with code for it is built for CUDA 12.6, which PyTorch's own index alone has."""
+    spec = spec_of(">=2.4", "numpy", text='gpus = ["V100"]')
+    facts = load_facts()
+    assert resolve(spec, facts).backend
+    asked: list[str] = []
+
+    def solver(choice: Choice) -> Ask:
+        def ask(
+            requirements: Sequence[str], constraints: Sequence[str] = (), *, alone: bool = False
+        ) -> Mapping[str, Release]:
+            asked.append(choice.backend)
+            if choice.backend:
+                raise Unreached("no answer", "check the network")
+            torch = Release("torch", str(choice.torch))
+            return {"torch": torch, "numpy": Release("numpy", "2.0.0")}
+
+        return ask
+
+    said: list[str] = []
+    chosen = together.choose(spec, facts, solver, said.append)
+    assert (chosen.choice.backend, asked) == ("", ["cu126", ""])
+    assert said == ["PyTorch's own index is not in reach, so its builds for cu126 are left out"]
+
+
+def test_torch_alone_asks_no_solver() -> None:
+    spec = spec_of(">=2.6")
+
+    def solver(choice: Choice) -> Ask:
+        raise AssertionError("nobody was to be asked")
+
+    assert together.choose(spec, load_facts(), solver, [].append).choice == resolve(spec, load_facts())
