@@ -51,7 +51,7 @@ SPEC = {
         "",
         "a release, or a version specifier",
         "The torch release. Of a range, the newest release that runs on the declared GPUs and drivers is taken; "
-        "`packages` are solved after it.",
+        "of these the newest that the newest of `packages` go with.",
         'torch = ">=2.6,<2.9"',
     ),
     "cuda": Key(
@@ -91,8 +91,44 @@ SPEC = {
     "packages": Key(
         "[]",
         "PEP 508 requirements by name; no URL, no `===`",
-        "More Python packages. They are solved together with torch, wheels only.",
+        "More Python packages, chosen together with torch, wheels only. The newest of them decides which release of "
+        "`torch` is taken; what is held back is said, with what keeps it. A release from years before its torch or a "
+        "pre-release is taken only if you pin or name it.",
         'packages = ["numpy", "einops==0.8.*"]',
+    ),
+    "requirements": Key(
+        "[]",
+        "names of files in pip's format, from the folder of the spec",
+        "More packages, from requirements files and those that they name with `-r` and `-c`. Paths, repositories and "
+        "indexes in them are refused; the build of torch (`+cu124`, its index) is chosen by `cuda`.",
+        'requirements = ["requirements.txt"]',
+    ),
+    "project": Key(
+        '""',
+        "a folder, from the folder of the spec",
+        "More packages: the dependencies in its `pyproject.toml`, not the project itself. Of `[tool.uv]` "
+        "`constraint-dependencies`, `override-dependencies` and `exclude-newer` count.",
+        'project = "."',
+    ),
+    "extras": Key("[]", "names", "Extras of the project that are wanted too.", 'extras = ["train"]'),
+    "groups": Key("[]", "names", "Dependency groups of the project that are wanted too.", 'groups = ["dev"]'),
+    "constraints": Key(
+        "[]",
+        "requirements, or names of files with them (`.txt`, `.in`)",
+        "What holds for a package if it is taken at all.",
+        'constraints = ["numpy<2"]',
+    ),
+    "overrides": Key(
+        "[]",
+        "requirements, or names of files with them (`.txt`, `.in`)",
+        "What is taken of a package whatever others ask of it. torch is none: it is the key `torch`.",
+        'overrides = ["protobuf==5.29.5"]',
+    ),
+    "exclude-newer": Key(
+        '""',
+        "a day",
+        "Releases from this day on (UTC) do not count.",
+        'exclude-newer = "2026-06-01"',
     ),
     "apt": Key("[]", "names, or name=version", "More Debian packages.", 'apt = ["libnuma1"]'),
     "gpus": Key(
@@ -116,9 +152,9 @@ SPEC = {
     ),
 }
 # Lines that a spec with one of these examples needs beside it.
-BESIDE = {"tag": 'base = "ngc"\n'}
+BESIDE = {"tag": 'base = "ngc"\n', "extras": 'project = "."\n', "groups": 'project = "."\n'}
 REQUIRED = {"torch": 'torch = "2.6.0"', "python": 'python = "3.11"'}
-FIELDS = {"driver": "drivers"}  # the field of Spec, where it is not the key
+FIELDS = {"driver": "drivers", "exclude-newer": "before"}  # the field of Spec, where it is not the key
 
 CHECK = {
     "fail-on": "lowest severity that makes the exit code 1: `note`, `warning` or `error`",

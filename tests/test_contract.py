@@ -80,7 +80,15 @@ FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room 
 # The same inside rooms whose modules build on one another.
 STEPS = {
     "judging": (("throughput", "nvidia_require", "variables"), ("checks",), ("required",), ("judge",), ("pages",)),
-    "plan": (("spec", "shipped"), ("lockfile", "flavors"), ("apt", "derive", "resolve"), ("together",), ("solve",), ("update",)),
+    "plan": (
+        ("inputs",),
+        ("spec", "shipped"),
+        ("lockfile", "flavors"),
+        ("apt", "derive", "resolve"),
+        ("together",),
+        ("solve",),
+        ("update",),
+    ),
     "build": (("render",), ("exporters", "draft"), ("up",), ("vendor",)),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
 }

@@ -217,6 +217,10 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
         "apt": tuple(sorted(spec.apt)),
         "gpus": tuple(sorted(spec.gpus)),
         "drivers": tuple(sorted(str(driver) for driver in spec.drivers)),
+        # a lock without one of these reads as it did before there were any
+        **({"constraints": tuple(sorted(spec.constraints))} if spec.constraints else {}),
+        **({"overrides": tuple(sorted(spec.overrides))} if spec.overrides else {}),
+        **({"before": spec.before} if spec.before else {}),
     }
 
 
@@ -226,10 +230,11 @@ def problems(spec: Spec, lock: Lock) -> list[str]:
     def shown(value: str | tuple[str, ...]) -> str:
         return (", ".join(value) if isinstance(value, tuple) else value) or "none"
 
+    items = spec_items(spec)
     return [
-        f"the spec asks for {key} {shown(asked)}, the lock was made for {shown(lock.wish[key])}"
-        for key, asked in spec_items(spec).items()
-        if asked != lock.wish[key]
+        f"the spec asks for {key} {shown(items.get(key, ''))}, the lock was made for {shown(lock.wish.get(key, ''))}"
+        for key in dict.fromkeys((*items, *lock.wish))
+        if items.get(key) != lock.wish.get(key)
     ]
 
 
@@ -385,6 +390,9 @@ class _Wish(msgspec.Struct):
     apt: tuple[_Said, ...]
     gpus: tuple[_Said, ...]
     drivers: tuple[_Said, ...]
+    constraints: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
+    overrides: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
+    before: _Said | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Written(msgspec.Struct, kw_only=True):
@@ -482,7 +490,7 @@ def _lock(written: _Written) -> Lock:
     return Lock(
         **{key: _TYPES.get(key, str)(getattr(written, key)) for key in _TEXTS if key != "driver"},
         driver=Driver(written.driver) if written.driver else None,
-        wish=structs.asdict(written.wish),
+        wish={key: value for key, value in structs.asdict(written.wish).items() if value is not msgspec.UNSET},
         preinstalled=written.preinstalled,
         epoch=written.epoch,
         components=written.components,

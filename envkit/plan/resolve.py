@@ -540,8 +540,8 @@ def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[s
 
 
 def _torch_in_packages(spec: Spec) -> SpecifierSet:
-    """What the spec's packages ask of torch besides its own key."""
-    asked = [Requirement(text) for text in spec.packages]
+    """What the spec's packages and constraints ask of torch besides its own key."""
+    asked = [Requirement(text) for text in (*spec.packages, *spec.constraints)]
     return SpecifierSet(",".join(str(one.specifier) for one in asked if canonicalize_name(one.name) == "torch"))
 
 

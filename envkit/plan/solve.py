@@ -61,12 +61,16 @@ def platform_tag(machine: str, glibc: Glibc) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlatform:
-    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index."""
+    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index, and
+    the last three are as in Spec."""
 
     python: Python
     machine: str
     glibc: Glibc
     backend: str = ""
+    constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    before: str = ""
 
 
 def closure(
@@ -150,7 +154,10 @@ class _Uv:
         """
         wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
         wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
+        constraints += self.place.constraints
         bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
+        overrides = self.folder / f"{name}.overrides"
+        overrides.write_text("".join(line + "\n" for line in self.place.overrides), encoding="utf-8")
         answer.unlink(missing_ok=True)
         if kept:  # uv prefers what the file that it is to write says already
             held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
@@ -161,6 +168,8 @@ class _Uv:
             "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
             "--python-version", str(self.place.python), *flags,
             *(["--constraints", str(bounds)] if constraints else []),
+            *(["--overrides", str(overrides)] if self.place.overrides else []),
+            *(["--exclude-newer", self.place.before] if self.place.before else []),
             *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
@@ -219,7 +228,8 @@ def _ask(
 
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
-    return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    asked = spec.constraints, spec.overrides, spec.before
+    return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend, *asked)
 
 
 def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -491,7 +501,7 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
 def _installer(place: TargetPlatform) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
     with files.scratch("lock") as folder:
-        uv = _Uv(folder, replace(place, backend=""))
+        uv = _Uv(folder, replace(place, backend="", constraints=(), overrides=(), before=""))
         (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
     pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
     return replace(pin, layer=locks.TOOLS)

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
+from envkit.plan import inputs
+from envkit.plan.inputs import Asked
 from envkit.system import files
 from envkit.system.typed_toml import fit
 from envkit.versions import Cuda, Driver, Python, Torch
@@ -32,6 +36,7 @@ APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9
 _TAG = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
 _LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
+_EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
 
 
 class Base(StrEnum):
@@ -104,6 +109,9 @@ class Spec:
     ``cuda`` None means the newest that fits; ``gpus`` are
     product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
     the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
+    ``requirements`` are files, and ``project`` a folder with ``extras`` and ``groups``, which `load` reads and adds to
+    ``packages``, ``constraints`` (which hold for all that is taken), ``overrides`` (in place of what packages ask for)
+    and ``before`` (the day, ISO 8601, from which on releases do not count).
     """
 
     path: Path
@@ -121,6 +129,19 @@ class Spec:
     drivers: tuple[Driver, ...]
     tag: str = ""
     guard: bool = False
+    requirements: tuple[str, ...] = ()
+    project: str = ""
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    before: str = ""
+
+    @property
+    def names_files(self) -> bool:
+        """Whether `gathered` has files to read."""
+        listed = (*self.constraints, *self.overrides)
+        return bool(self.requirements or self.project or any(entry.endswith(inputs.FILES) for entry in listed))
 
     @property
     def driver(self) -> Driver | None:
@@ -128,7 +149,7 @@ class Spec:
         return min(self.drivers, default=None)
 
 
-class RawSpec(msgspec.Struct, kw_only=True):
+class RawSpec(msgspec.Struct, kw_only=True, rename="kebab"):
     """The spec as a person writes it: its keys and their kinds."""
 
     name: str | None = None
@@ -141,6 +162,13 @@ class RawSpec(msgspec.Struct, kw_only=True):
     flavor: str = Flavor.RUNTIME.value
     platform: str = Platform.AMD64.value
     packages: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    project: str = ""
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    exclude_newer: str = ""
     apt: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str | tuple[str, ...] = ""
@@ -148,9 +176,10 @@ class RawSpec(msgspec.Struct, kw_only=True):
 
 
 def load(path: Path) -> Spec:
-    """The spec in the file ``path``, or in envkit.toml of the directory ``path``.
+    """The spec in the file ``path``, or in envkit.toml of the directory ``path``, with what the files that it names
+    ask for.
 
-    Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar.
+    Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar, in any of them.
     """
     if os.path.isdir(path):  # unlike Path.is_dir, no error for a name that no file can have
         path = path / "envkit.toml"
@@ -162,7 +191,27 @@ def load(path: Path) -> Spec:
         raise UsageError(
             f"there is no spec at {path}", "name an envkit.toml, or write one with `envkit init`"
         ) from None
-    return parse(text, path)
+    return gathered(parse(text, path))
+
+
+def gathered(spec: Spec) -> Spec:
+    """The spec with what its requirements files and its project ask for, as they are now."""
+    folder, target = spec.path.parent, (str(spec.python), spec.platform.machine)
+    asked = Asked()
+    for name in spec.requirements:
+        asked += inputs.of_file(folder / name, *target)
+    if spec.project:
+        asked += inputs.of_project(folder / spec.project, spec.extras, spec.groups, *target)
+    overrides = inputs.bounds(spec.overrides, "overrides", folder, *target) + asked.overrides
+    if any(canonicalize_name(Requirement(text).name) == "torch" for text in overrides):
+        raise UsageError("`overrides` holds torch", "say it by the key `torch`")
+    return replace(
+        spec,
+        packages=tuple(dict.fromkeys(spec.packages + asked.packages)),
+        constraints=inputs.bounds(spec.constraints, "constraints", folder, *target) + asked.constraints,
+        overrides=overrides,
+        before=spec.before or (asked.before and _day("exclude-newer", asked.before)),
+    )
 
 
 def parse(text: str, path: Path) -> Spec:
@@ -184,7 +233,14 @@ def parse(text: str, path: Path) -> Spec:
         base=_choice("base", written.base, Base),
         flavor=_choice("flavor", written.flavor, Flavor),
         platform=_choice("platform", written.platform, Platform),
-        packages=tuple(_package(_plain("packages", item)) for item in written.packages),
+        packages=tuple(inputs.requirement(_plain("packages", item), "`packages`") for item in written.packages),
+        requirements=tuple(_plain("requirements", item) for item in written.requirements),
+        project=_plain("project", written.project),
+        extras=_of_project(written, "extras", written.extras),
+        groups=_of_project(written, "groups", written.groups),
+        constraints=tuple(_plain("constraints", item) for item in written.constraints),
+        overrides=tuple(_plain("overrides", item) for item in written.overrides),
+        before=_day("exclude-newer", _plain("exclude-newer", written.exclude_newer)) if written.exclude_newer else "",
         apt=tuple(_apt(_plain("apt", item)) for item in written.apt),
         gpus=tuple(_gpu(_plain("gpus", item)) for item in written.gpus),
         drivers=_drivers(written.driver),
@@ -285,17 +341,18 @@ def _driver(text: str) -> Driver:
         ) from None
 
 
-def _package(text: str) -> str:
+def _of_project(written: RawSpec, key: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of extras or groups, which only a project has."""
+    if names and not written.project:
+        raise UsageError(f"`{key}` without `project` names nothing", 'add project = "."')
+    return tuple(_word(key, name, _EXTRA, "a name of the project's") for name in names)
+
+
+def _day(key: str, text: str) -> str:
     try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        said = str(error).splitlines()[0]
-        raise UsageError(f"`packages` holds `{text}`: {said}", "write name==version") from error
-    if "===" in str(requirement.specifier):
-        raise UsageError(f"`packages` holds `{text}`: === compares text, not versions", "write name==version")
-    if requirement.url:
-        raise UsageError(f"`packages` holds a URL for {requirement.name}", "name it as name==version from an index")
-    return str(requirement)
+        return date.fromisoformat(text[:10]).isoformat()
+    except ValueError:
+        raise UsageError(f"`{key}` is `{one_line(text)}`, which is no day", "write a day as YYYY-MM-DD") from None
 
 
 def _apt(text: str) -> str:
