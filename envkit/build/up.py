@@ -26,7 +26,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan import solve
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform, Spec
-from envkit.plan.update import base_request, ensure_lock
+from envkit.plan.update import Accept, base_request, ensure_lock
 from envkit.report import Table, summary
 from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec
@@ -272,16 +272,20 @@ def up(
     require_gpu: bool = False,
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
+    accept: Accept = lambda spec, facts, lock: None,
 ) -> tuple[Report, tuple[Table, ...]]:
     """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
 
     With ``require_gpu`` it is undecided where the probe saw no GPU or the suite computed on none.  ``warn``, by default
-    ``say``, is told what a new lock does not pin.
+    ``say``, is told what a new lock does not pin, and ``accept`` may refuse it.
 
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
     started = time.monotonic()
-    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn)
+    lock = ensure_lock(
+        spec, facts, lambda: engine, say,
+        refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn, accept=accept,
+    )  # fmt: skip
     write_dockerfile(spec, lock)
     built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
     files_seen = runner.audit(built.image.tag, lambda: engine, say)

@@ -18,7 +18,9 @@ from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from envkit.facts import Facts
     from envkit.plan.lockfile import Lock
+    from envkit.plan.spec import Spec
 
 
 @app.command(rich_help_panel=MAKE)
@@ -117,9 +119,17 @@ def lock(
             upgrade=names,
             may_stay_open=may_stay_open,
             warn=warn,
+            accept=_accept,
         )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
+
+
+def _accept(spec: Spec, known: Facts, made: Lock) -> None:
+    """Holds a new lock to the checks of files; they are imported where there is one."""
+    from envkit.static.before_writing import refuse
+
+    refuse(spec, known, made)
 
 
 def _say_unpinned(lock: Lock | None) -> None:
@@ -221,8 +231,9 @@ def build(
         made = vendor.load(vendored, say)
     else:
         made = ensure_lock(
-            parsed_spec, facts.load(), lambda: connected, say, refresh_os=refresh_os, may_stay_open=may_stay_open
-        )
+            parsed_spec, facts.load(), lambda: connected, say,
+            refresh_os=refresh_os, may_stay_open=may_stay_open, accept=_accept,
+        )  # fmt: skip
         pipeline.write_dockerfile(parsed_spec, made)
     verdict = None
     if verify:
@@ -264,7 +275,7 @@ def save_inputs(
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     connected = connect(engine, say)
-    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
+    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=_accept)
     with no_room.into(directory):
         vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
@@ -321,6 +332,7 @@ def up(
         require_gpu=require_gpu,
         may_stay_open=may_stay_open,
         warn=warn,
+        accept=_accept,
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")

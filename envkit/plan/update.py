@@ -22,6 +22,9 @@ from envkit.plan.spec import Spec
 from envkit.system.files import cache_dir
 from envkit.system.no_room import NoRoom
 
+# Raises for a lock that is not to be written.
+Accept = Callable[[Spec, Facts, Lock], None]
+
 # A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
 # every tool can write.
 BASE_EPOCH = 315532800
@@ -76,9 +79,11 @@ def make_lock(
     upgrade: tuple[str, ...] | None = None,
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
+    accept: Accept = lambda spec, facts, lock: None,
 ) -> Lock:
     """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of ``previous``,
-    for the lock that is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``."""
+    for the lock that is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees
+    it before it is written, and raises for one that is not to be."""
     facts = derive.for_spec(spec, facts, say)
     made = solve.lock(
         spec,
@@ -91,6 +96,7 @@ def make_lock(
         may_stay_open=may_stay_open,
         warn=warn,
     )
+    accept(spec, facts, made)
     path = locks.path_of(spec)
     locks.save(made, path)
     say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
@@ -106,6 +112,7 @@ def ensure_lock(
     refresh_os: bool = False,
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
+    accept: Accept = lambda spec, facts, lock: None,
 ) -> Lock:
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
@@ -125,7 +132,9 @@ def ensure_lock(
     if not answers:
         say(f"{path} {'is for another spec, locking again' if held else 'does not exist yet, locking'}")
     upgrade = (debs_of(held) if refresh_os else ()) or None
-    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn)
+    return make_lock(
+        spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn, accept=accept
+    )
 
 
 def debs_of(lock: Lock | None) -> tuple[str, ...]:
