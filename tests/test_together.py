@@ -157,3 +157,16 @@ def test_torch_alone_asks_no_solver() -> None:
         raise AssertionError("nobody was to be asked")
 
     assert together.choose(spec, load_facts(), solver, [].append).choice == resolve(spec, load_facts())
+
+
+def test_what_a_lock_held_stays_and_its_torch_with_it(index: Index) -> None:
+    spec = published(index, spec_of(">=2.6,<2.9", "served"))
+    index.add("served", "1.0", "torch==2.6.0")
+    first = weak(spec, load_facts(), [].append)
+    index.add("served", "2.0", "torch==2.7.1")
+    said: list[str] = []
+    again = weak(spec, load_facts(), said.append, previous=first)
+    assert (str(again.torch), held(again)["served"]) == ("2.6.0", "1.0")
+    assert not [line for line in said if line.startswith("served")]
+    upgraded = weak(spec, load_facts(), [].append, previous=first, upgrade=("served",))
+    assert (str(upgraded.torch), held(upgraded)["served"]) == ("2.7.1", "2.0")

@@ -208,13 +208,16 @@ def _ask(
     constraints: Sequence[str] = (),
     *,
     alone: bool = False,
+    kept: tuple[Pin, ...] = (),
 ) -> Mapping[str, Release]:
-    """``together.Ask`` by uv, for the place of ``choice``."""
+    """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits."""
     place = _place(spec, choice)
     with files.scratch("lock") as folder:
         uv = _Uv(folder, place)
+        held = () if alone else kept
+        bounds = tuple(constraints)
         packages = uv.compile(
-            "together", tuple(requirements), *_target(place), constraints=tuple(constraints), alone=alone
+            "together", tuple(requirements), *_target(place), kept=held, constraints=bounds, alone=alone
         )
     ranks, found = _ranks(place.python, place.machine, place.glibc), []
     for package in packages:
@@ -366,27 +369,28 @@ def lock(
     or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the package index, the base or
     the Debian archive could not be had.
     """
-    chosen = together.choose(spec, facts, lambda choice: partial(_ask, choice, spec), say)
+    if previous is not None and upgrade:
+        _known(upgrade, previous)
+    old = None if upgrade == () else previous
+    again = {canonicalize_name(name) for name in upgrade or ()}
+    kept = tuple(pin for pin in (old.wheels if old else ()) if pin.name not in again)
+    beside = tuple(pin for pin in kept if pin.name != "torch")
+    chosen = together.choose(spec, facts, lambda choice: partial(_ask, choice, spec, kept=beside), say)
     choice = chosen.choice
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
         raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
-    if previous is not None and upgrade:
-        _known(upgrade, previous)
-    old = None if upgrade == () else previous
     place = _place(spec, choice)
     wanted = {"runtime": choice.requirements, **extras.wheels}
-    kept = old.wheels if old else ()
-    again = {canonicalize_name(name) for name in upgrade or ()}
-    kept = tuple(pin for pin in kept if pin.name not in again)
     stays = {pin.name for pin in kept}
     kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
     # what takes longest starts first
     solved = proc.beside(partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds))
     system = proc.beside(partial(_system, spec, choice, proc.beside(partial(base, choice)), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
-    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, partial(_ask, choice, spec))))
+    ask = partial(_ask, choice, spec)
+    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, frozenset(stays))))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()

@@ -221,11 +221,14 @@ def _why(wanted: Release, ask: Ask, asked: Sequence[str], torch: str) -> str:
         return " ".join(line for line in said if "No solution found" not in line) or error.message
     except Undecided as error:
         return f"the index could not be asked why: {error.message}"
-    return f"{wanted.name} {wanted.version} goes with each of the others, and not with the newest of all"
+    return f"with {wanted.name} {wanted.version} something else that was asked for would be older"
 
 
-def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask) -> Iterator[str]:
-    """What was asked for and is not the newest, a sentence each with what keeps it back; of torch the same."""
+def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask, kept: frozenset[str] = frozenset()) -> Iterator[str]:
+    """What was asked for and is not the newest, a sentence each with what keeps it back; of torch the same.
+
+    Nothing is said of ``kept``, what stays because the lock before held it.
+    """
     if not chosen.releases:
         return
     asked = [line for line in chosen.choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
@@ -234,7 +237,9 @@ def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask) -> Iterator[st
     older = [
         (taken, newest[taken.name])
         for taken in chosen.releases.values()
-        if taken.name in newest and Version(newest[taken.name].version) > Version(taken.version)
+        if taken.name in newest
+        and taken.name not in kept
+        and Version(newest[taken.name].version) > Version(taken.version)
     ]
     for taken, wanted in older[:_MOST_REASONS]:
         yield f"{taken.name} {taken.version} is taken and not {wanted.version}: {_why(wanted, ask, asked, torch)}"
