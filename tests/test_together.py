@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from index import Index, publish_extras
+from packaging.requirements import Requirement
 
 from envkit.errors import Unsatisfiable
 from envkit.facts import load as load_facts
@@ -170,3 +171,17 @@ def test_what_a_lock_held_stays_and_its_torch_with_it(index: Index) -> None:
     assert not [line for line in said if line.startswith("served")]
     upgraded = weak(spec, load_facts(), [].append, previous=first, upgrade=("served",))
     assert (str(upgraded.torch), held(upgraded)["served"]) == ("2.7.1", "2.0")
+
+
+def test_a_day_counts_for_what_is_asked_for_and_not_for_the_tools_of_envkit(index: Index) -> None:
+    spec = published(index, spec_of("2.6.0", "aged", text='exclude-newer = "2025-02-01"'))
+    wheels = resolve(spec, load_facts()).extras.wheels.values()
+    tools = {Requirement(line).name for lines in wheels for line in lines}
+    for file in index.wheels:
+        if file.partition("-")[0].replace("_", "-") in tools:
+            index.uploaded[file] = "2026-01-02T03:04:05.000000Z"
+    index.add("aged", "1.0")
+    index.add("aged", "2.0", uploaded="2026-01-02T03:04:05.000000Z")
+    made = weak(spec, load_facts(), [].append)
+    assert held(made)["aged"] == "1.0"
+    assert made.wish["before"] == "2025-02-01"

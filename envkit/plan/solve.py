@@ -93,7 +93,7 @@ def closure(
         return (), 0
     say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
     with files.scratch("lock") as folder:
-        target = _target(place)
+        target = (*_target(place), *_of_any_age(wanted, place))
         uv = _Uv(folder, place)
         packages = uv.compile("all", every, *target, kept=kept, constraints=bounds)
         ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
@@ -119,6 +119,16 @@ def closure(
         raise AssertionError("the last flavor holds all")
 
     return locks.in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
+
+
+def _of_any_age(wanted: Mapping[str, tuple[str, ...]], place: TargetPlatform) -> tuple[str, ...]:
+    """What tells uv that the day in ``place`` does not count for envkit's own tools, whose releases are facts."""
+    if not place.before:
+        return ()
+    asked, *tools = ({Requirement(line).name for line in wanted.get(flavor, ())} for flavor in locks.FLAVORS)
+    return tuple(
+        word for name in sorted(set().union(*tools) - asked) for word in ("--exclude-newer-package", f"{name}=false")
+    )
 
 
 def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]:
