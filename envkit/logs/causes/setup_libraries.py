@@ -231,8 +231,6 @@ def _toolkit_side(story: Story, event: Event, library: str, strength: Strength) 
 def _bitsandbytes(event: Event, strength: Strength) -> Hypothesis:
     if event.signature.id in ("lib-bnb-cuda", "lib-bnb-configured", "lib-bnb-required"):
         return worded("bitsandbytes-of-another-cuda", event, strength=strength)
-    if event.signature.id == "lib-bnb-gpu":
-        return worded("bitsandbytes-without-driver", event, strength=strength)
     return worded("bitsandbytes-without-runtime", event, strength=strength)
 
 
