@@ -528,6 +528,15 @@ def test_a_python_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     assert severity is E_ and message.startswith("python3.11 needs GLIBC_2.99 of /usr/lib")
 
 
+def test_a_library_without_versions_hides_no_other_that_is_too_old(tmp_path: Path) -> None:
+    needs = {"libplain.so": ["PLAIN_1"], "libc.so.6": ["GLIBC_2.99"]}
+    both: Files = {
+        "/usr/bin/python3.11": elf_file(needed=list(needs), needs=needs),
+        f"{LIB}/libplain.so": elf_file(soname="libplain.so"),
+    }
+    assert [severity for severity, _ in said(audited(tmp_path, both))["audit-system-library-too-old"]] == [E_]
+
+
 def test_an_extension_that_fits_its_torch_lacks_nothing(tmp_path: Path) -> None:
     assert said(audited(tmp_path, wheel("ours", "1.0", {"ours.so": extension("_ZN3c105ErrorC1Ev")}))) == {}
 

@@ -112,3 +112,10 @@ INVALID = "RuntimeError: CUDA error: invalid argument\n"
 def test_a_row_is_told_and_not_beside_it(row: str, text: str, near: str) -> None:
     assert row in rows_told(text)
     assert row not in rows_told(near)
+
+
+def test_one_missing_plugin_is_shown_beside_the_network_that_was_asked_for() -> None:
+    lines = [f"node1:1:2 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net-{name}.so.\n" for name in ("a", "b")]
+    asked = "node1:1:2 [0] NCCL WARN Error: network AWS Libfabric not found.\n"
+    (found,) = (each for each in weigh(story("".join(lines) + asked), FACTS) if "AWS Libfabric" in each.because)
+    assert [line.number for line in found.evidence] == [3, 1]
