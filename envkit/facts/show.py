@@ -234,7 +234,7 @@ def known(facts: Facts) -> tuple[Known, ...]:
         "toolkit": (
             "a release of the container toolkit",
             facts.toolkit_faults + facts.toolkit_regressions,
-            (row.id for row in facts.toolkit_regressions),
+            sorted({row.seen_in for row in facts.toolkit_regressions}, reverse=True),
         ),
         "peak": ("a GPU", facts.peaks, (row.gpu for row in facts.peaks)),
         "xid": ("a code", facts.xids, (row.code for row in facts.xids)),
