@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import machines
+import pytest
 from fuzzed import TIMES
 from test_pages import Watched
 
@@ -261,6 +262,7 @@ def allowed(case: Case, end: str) -> set[str]:
     return {field for field, ways in rows if fnmatchcase(case.field, field) and case.change in ways.split()}
 
 
+@pytest.mark.slow  # judges a machine a thousand times
 def test_no_field_of_a_twin_is_passed_by_unless_somebody_said_why() -> None:
     wrong, used, count = [], {"silent": set[str](), "warned": set[str]()}, 0
     for case in sample():

@@ -159,6 +159,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow  # starts envkit once for each argument and kind of file
 @pytest.mark.parametrize("what", CASES)
 def test_an_odd_file_is_one_sentence_at_once(
     what: str, odd: dict[str, str], surroundings: dict[str, str], tmp_path: Path

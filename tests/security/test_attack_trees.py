@@ -381,6 +381,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow  # each starts envkit on a large file
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_costs_no_more_than_it_is_long(tree: Path, name: str) -> None:
     file, text = BOMBS[name]
