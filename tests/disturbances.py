@@ -799,8 +799,15 @@ edited(
     "masked_scatter: past 1024", "masked_scatter masked_scatter_", flat(1024, None, 3), lambda c, o: o.numel() > 1024
 )
 edited("masked_select: the last", "masked_select", last_lost, lambda c, o: o.numel() > 8)
-edited("put_: the last", "put_", lambda o: o.reshape(-1)[-1:].add_(1), always)
-edited("take: the last", "take", lambda o: o[-1:].add_(1) if o.dtype != torch.bool else not_(o[-1:]), always)
+
+
+def last_other(out: Any) -> Any:
+    last = out.reshape(-1)[-1:]
+    return not_(last) if out.dtype == torch.bool else last.add_(1)
+
+
+edited("put_: the last", "put_", last_other, always)
+edited("take: the last", "take", last_other, always)
 edited("bincount: the first", "bincount", lambda o: o[:1].add_(1), always)
 
 
