@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from catalogue import FAULTS
-from fault import Fault, failed, report, shared, worst
+from fault import ABILITIES, Fault, failed, report, shared, worst
 from scenes import CLEAN
 from stacks import Bench
 
@@ -31,8 +31,11 @@ def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, ob
     assert [trace for trace in case.traces if trace not in said] == [], said
     assert worst(result) == fault.severity, said
     if not fault.of_machine:
-        record_property("also", sorted(set(failed(results, "warning")) - {fault.check}))
-        assert set(failed(results, "warning")) - {fault.check} == fault.also, told(results)
+        beside = set(failed(results, "warning")) - {fault.check}
+        record_property("also", sorted(beside))
+        assert fault.also <= beside, told(results)
+        # What a plant breaks is also met where it is tried, which not every run does.
+        assert beside - ABILITIES <= fault.also, told(results)
     assert [name for name, one in results.items() if one["outcome"] == "crashed"] == []
     assert (code == 1) == bool(failed(results, "error"))
 
