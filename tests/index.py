@@ -34,6 +34,8 @@ class Index:
         self.wheels: dict[str, bytes] = {}
         self.yanked: set[str] = set()
         self.uploaded: dict[str, str] = {}
+        self.pythons: dict[str, str] = {}
+        self.lies: set[str] = set()  # files whose page tells of another hash
         self.hashed = True
         self.sized = False
         self.status = 200
@@ -72,9 +74,12 @@ class Index:
             {
                 "filename": file,
                 "url": f"/files/{file.replace('+', '%2B')}",
-                "hashes": {"sha256": hashlib.sha256(data).hexdigest()} if self.hashed else {},
+                "hashes": {"sha256": hashlib.sha256(b"" if file in self.lies else data).hexdigest()}
+                if self.hashed
+                else {},
                 "upload-time": self.uploaded.get(file, UPLOADED),
                 "yanked": file in self.yanked,
+                **({"requires-python": self.pythons[file]} if file in self.pythons else {}),
                 **({"size": len(data)} if self.sized else {}),
             }
             for file, data in sorted(self.wheels.items())

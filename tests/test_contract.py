@@ -84,7 +84,7 @@ STEPS = {
         ("inputs",),
         ("spec", "shipped"),
         ("lockfile", "flavors"),
-        ("apt", "derive", "resolve"),
+        ("apt", "derive", "resolve", "sources"),
         ("together",),
         ("solve",),
         ("update",),

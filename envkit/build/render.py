@@ -35,13 +35,15 @@ class Group:
     ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
     CUDA's libraries are most of the bytes, so they are made in place; torch takes one processor as long to unpack, so
     that is done meanwhile, and a step of its own brings it in and writes its byte code.  Triton waits for neither: it
-    shrinks to a quarter (benchmarks/README.md has the figures)."""
+    shrinks to a quarter (benchmarks/README.md has the figures).
+    ``built``: some were built from source, and no index has them."""
 
     stage: str
     layer: str
     requirements: str
     apart: bool
     programs: tuple[tuple[str, str], ...] = ()
+    built: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def groups(lock: Lock) -> tuple[Group, ...]:
 
 def _groups(lock: Lock) -> Iterator[Group]:
     runtime = [pin for pin in lock.wheels if pin.layer == "runtime"]
+    built = {one.name for one in lock.sources}
     if lock.preinstalled:
         kinds = {"wheels": runtime}
     else:
@@ -102,12 +105,14 @@ def _groups(lock: Lock) -> Iterator[Group]:
     for stage, pins in kinds.items():
         if pins:
             apart = not lock.preinstalled and stage != CUDA
-            yield Group(stage, "runtime", requirements(pins), apart)
+            made = any(pin.name in built for pin in pins)
+            yield Group(stage, "runtime", requirements(pins), apart, built=made)
     for layer in ("devel", "debug"):
         pins = [pin for pin in lock.wheels if pin.layer == layer]
         programs = tuple((name, path) for of, name, path in lock.programs if of == layer and "/" in path)
         if pins:
-            yield Group(f"{layer}-wheels", layer, requirements(pins), True, programs=programs)
+            made = any(pin.name in built for pin in pins)
+            yield Group(f"{layer}-wheels", layer, requirements(pins), True, programs, made)
 
 
 def _label(text: str) -> str:

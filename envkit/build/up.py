@@ -23,7 +23,7 @@ from envkit.image import tar
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
 from envkit.plan import lockfile as locks
-from envkit.plan import solve
+from envkit.plan import solve, sources
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform, Spec
 from envkit.plan.update import Accept, base_request, ensure_lock
@@ -148,7 +148,7 @@ def build(
                 args=args,
                 labels=labels,
                 secrets={"ca": ca} if ca else {},
-                contexts=_contexts(lock, vendored),
+                contexts=_contexts(lock, vendored) | _built(lock, folder, say, vendored, no_cache),
                 offline=vendored is not None,
                 no_cache=no_cache,
             ),
@@ -171,6 +171,15 @@ def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
                 shutil.copy2(uv, folder / "uv")
                 (folder / "uv").replace(kept)
     return found
+
+
+def _built(lock: Lock, folder: Path, say: Say, vendored: Path | None, anew: bool) -> dict[str, Path]:
+    """The folder with the wheels that no index has; those of a vendored lock lie with the others."""
+    if not lock.sources or vendored:
+        return {}
+    files.folder(folder / "built")
+    sources.gather(lock, folder / "built", cache_dir(), say, anew=anew)
+    return {"built": folder / "built"}
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from envkit.build import up
 from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import apt
+from envkit.plan import apt, sources
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform
@@ -88,6 +88,7 @@ def _fill(
         debs = proc.beside(lambda: _fetch_debs(lock, draft / _DEBS, say))
         say(f"downloading {len(lock.wheels) + 1} wheels, {sum(pin.size for pin in lock.wheels) / 1e9:.1f} GB")
         _fetch_wheels(lock, draft / _WHEELS, facts)
+        sources.gather(lock, draft / _WHEELS, files.cache_dir(), say)
         debs()
         engine.save(base.ref, draft / up.VENDORED_BASE)
         locks.save(lock, draft / _LOCK)
@@ -107,7 +108,9 @@ def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
     """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
     with files.scratch("wheels") as folder:
         wanted = folder / "requirements.txt"
-        wanted.write_text(locks.requirements((*lock.wheels, lock.installer)), encoding="utf-8")
+        built = {one.name for one in lock.sources}
+        listed = (*(pin for pin in lock.wheels if pin.name not in built), lock.installer)
+        wanted.write_text(locks.requirements(listed), encoding="utf-8")
         command = [proc.uv_path(), "tool", "run", "--no-config", "--python", sys.executable, "pip", "download"]
         command += ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--require-hashes"]
         command += ["--only-binary=:all:", f"--python-version={lock.python}", f"--dest={target}", f"-r{wanted}"]

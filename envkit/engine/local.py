@@ -86,7 +86,8 @@ class LocalEngine:
 
     def build(self, request: BuildRequest, say: Say) -> BuiltImage:
         """Makes the environment of ``requirements.txt`` in the context (every line with its hashes) for the Python
-        version ``args["PYTHON"]``; the same requirements are installed once and shared by all tags.
+        version ``args["PYTHON"]``, also from wheels in ``contexts["built"]``;
+        the same requirements are installed once and shared by all tags.
 
         ``secrets["ca"]`` is the CA bundle for uv.  Raises UsageError without requirements or version, Undecided if uv
         fails or ``timeout_s`` seconds pass.
@@ -104,7 +105,8 @@ class LocalEngine:
         deadline = started + request.timeout_s
         with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
             if request.no_cache or not (venv / _COMPLETE).is_file():
-                self._make(venv, requirements, python, request.secrets.get("ca"), say, deadline)
+                links = [f"--find-links={request.contexts['built']}"] if "built" in request.contexts else []
+                self._make(venv, requirements, python, links, request.secrets.get("ca"), say, deadline)
             else:
                 say(f"the environment {key[:12]} is here already")
             size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
@@ -114,7 +116,16 @@ class LocalEngine:
     def _name(self, tag: str, key: str, labels: Mapping[str, str]) -> None:
         files.write(self._record(tag), json.dumps({"tag": tag, "venv": key, "labels": dict(labels)}), 0o600)
 
-    def _make(self, venv: Path, requirements: Path, python: str, ca: Path | None, say: Say, deadline: float) -> None:
+    def _make(
+        self,
+        venv: Path,
+        requirements: Path,
+        python: str,
+        links: list[str],
+        ca: Path | None,
+        say: Say,
+        deadline: float,
+    ) -> None:
         """Builds beside the final place and renames: a relocatable environment has no path of its own in it."""
         environment = dict(os.environ)
         if ca is not None:
@@ -131,7 +142,7 @@ class LocalEngine:
                       str(draft / "venv")], environment, say, deadline)  # fmt: skip
             say("installing the locked wheels")
             self._uv(
-                [tool, "pip", "install", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:",
+                [tool, "pip", "install", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:", *links,
                  "--python", str(draft / "venv/bin/python"), "--requirement", str(requirements)],
                 environment, say, deadline,
             )  # fmt: skip

@@ -67,6 +67,20 @@ class Deb:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a wheel of the lock was built from, because no index has one: the distribution's name, the source archive's
+    file name, sha256 (hex) and size in bytes, the version of the Python that built it, and what was installed for that,
+    as requirement lines with a hash each."""
+
+    name: str
+    file: str
+    sha256: str
+    size: int
+    python: str
+    requires: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lock:
     """What was chosen and pinned; ``wish`` is what the spec asked for when it was.
 
@@ -84,7 +98,7 @@ class Lock:
     package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.  ``guard``, which is
     today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
     ``derived`` says that the facts did not have this torch, and what the lock says of it is from its METADATA alone.
-    ``wheels`` and ``debs`` are in the order of LAYERS, then by name.
+    ``wheels`` and ``debs`` are in the order of LAYERS, then by name; ``sources`` are of the wheels that were built.
     """
 
     name: str
@@ -120,6 +134,7 @@ class Lock:
     given: tuple[str, ...] = ()
     guard: bool = False
     derived: bool = False
+    sources: tuple[Source, ...] = ()
 
     @property
     def requirements(self) -> str:
@@ -305,6 +320,10 @@ def dump(lock: Lock) -> str:
         for deb in debs:
             row = _inline(version=deb.version, arch=deb.arch, size=deb.size, sha256=deb.sha256)
             lines.append(f"{_key(deb.name)} = {row}\n")
+    lines += ["\n# What wheels that no index has were built from, and with.\n[sources]\n"] if lock.sources else []
+    for one in lock.sources:
+        row = _inline(file=one.file, sha256=one.sha256, size=one.size, python=one.python)
+        lines.append(f"{_key(one.name)} = {row.removesuffix(' }')}, requires = {_texts(one.requires)} }}\n")
     elsewhere = [pin for pin in lock.wheels if pin.others]
     lines += ["\n# The same releases' wheels for the other platforms.\n[others]\n"] if elsewhere else []
     for pin in elsewhere:
@@ -350,6 +369,17 @@ class _Wheel(msgspec.Struct):
 class _Other(msgspec.Struct):
     file: _File
     sha256: _Sha256
+
+
+class _SourceRow(msgspec.Struct):
+    file: Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.(?:tar\.gz|zip)")]
+    sha256: _Sha256
+    size: _Size
+    python: Annotated[str, _like(r"3\.[0-9]{1,3}")]
+    requires: tuple[
+        Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?==[0-9][A-Za-z0-9.!+_-]* --hash=sha256:[0-9a-f]{64}")],
+        ...,
+    ]
 
 
 class _DebRow(msgspec.Struct):
@@ -434,6 +464,7 @@ class _Written(msgspec.Struct, kw_only=True):
     others: dict[_Name, tuple[_Other, ...]] = {}
     guard: bool = False
     derived: bool = False
+    sources: dict[_Name, _SourceRow] = {}
 
 
 # The reading.
@@ -479,6 +510,8 @@ def _lock(written: _Written) -> Lock:
         raise ValueError("a wheel stands in two layers")
     if stray := sorted(set(others) - held):
         raise ValueError(f"others has {stray[0]!r}, which is no wheel of it")
+    if stray := sorted(set(written.sources) - held):
+        raise ValueError(f"sources has {stray[0]!r}, which is no wheel of it")
     if written.archive:
         datetime.fromisoformat(written.archive)  # raises ValueError for a day that no calendar has
     (installer,) = written.installer.items()
@@ -504,6 +537,7 @@ def _lock(written: _Written) -> Lock:
         wheels=in_order(wheels),
         guard=written.guard,
         derived=written.derived,
+        sources=tuple(Source(name, *structs.astuple(row)) for name, row in written.sources.items()),
     )
 
 

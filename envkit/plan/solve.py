@@ -3,7 +3,9 @@ Debian packages, side by side."""
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import re
 import signal
 import sys
@@ -27,6 +29,7 @@ from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
 from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.resolve import Choice
+from envkit.plan.sources import Sources
 from envkit.plan.spec import Platform, Spec
 from envkit.plan.together import Release, Unreached
 from envkit.system import files, proc
@@ -80,11 +83,13 @@ def closure(
     *,
     kept: tuple[Pin, ...] = (),
     bounds: tuple[str, ...] = (),
+    built: Sources | None = None,
 ) -> tuple[tuple[Pin, ...], int]:
     """Every wheel that the requirements of all layers need together, and the newest upload time among them.
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
-    again where it still fits, and ``bounds`` hold for all that is taken.  The pins are in a lock's order; the time is
+    again where it still fits, and ``bounds`` hold for all that is taken; without ``built`` only what has a wheel on the
+    index is.  The pins are in a lock's order; the time is
     in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels meets the spec and
     Undecided when the index could not be asked.
     """
@@ -94,7 +99,7 @@ def closure(
     say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
     with files.scratch("lock") as folder:
         target = (*_target(place), *_of_any_age(wanted, place))
-        uv = _Uv(folder, place)
+        uv = _Uv(folder, place, built)
         packages = uv.compile("all", every, *target, kept=kept, constraints=bounds)
         ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
         for package in packages:
@@ -147,6 +152,7 @@ class _Uv:
 
     folder: Path
     place: TargetPlatform
+    built: Sources | None = None
 
     def compile(
         self,
@@ -156,7 +162,32 @@ class _Uv:
         kept: tuple[Pin, ...] = (),
         constraints: tuple[str, ...] = (),
         alone: bool = False,
-    ) -> list[Mapping[str, object]]:
+    ) -> list[dict[str, object]]:
+        """The same as ``once``, also over the wheels that are built where the index has source alone."""
+        while True:
+            state = self.built.state if self.built else 0
+            links = self.built.links(self.folder) if self.built and not alone else ()
+            try:
+                packages = self.once(
+                    name, requirements, *flags, *links, kept=kept, constraints=constraints, alone=alone
+                )
+            except Unsatisfiable as error:
+                asked = (*requirements, *constraints, *self.place.constraints, *self.place.overrides)
+                if not self.built or alone or not (self.built.offer(error.chain, asked) or self.built.state != state):
+                    raise
+                continue
+            if not self.built or alone or not self.built.build(packages):
+                return packages
+
+    def once(
+        self,
+        name: str,
+        requirements: tuple[str, ...],
+        *flags: str,
+        kept: tuple[Pin, ...] = (),
+        constraints: tuple[str, ...] = (),
+        alone: bool = False,
+    ) -> list[dict[str, object]]:
         """The packages of the lock that uv writes for ``requirements``; raises what became of its failure.
 
         With ``alone`` nothing that they need, and also releases without a wheel: uv then reads no METADATA, which for a
@@ -195,7 +226,7 @@ class _Uv:
 
     def again(
         self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
-    ) -> list[Mapping[str, object]]:
+    ) -> list[dict[str, object]]:
         """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
         try:
             return self.compile(name, requirements, *flags, "--offline", constraints=constraints)
@@ -219,11 +250,12 @@ def _ask(
     *,
     alone: bool = False,
     kept: tuple[Pin, ...] = (),
+    built: Sources | None = None,
 ) -> Mapping[str, Release]:
     """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits."""
     place = _place(spec, choice)
     with files.scratch("lock") as folder:
-        uv = _Uv(folder, place)
+        uv = _Uv(folder, place, built)
         held = () if alone else kept
         bounds = tuple(constraints)
         packages = uv.compile(
@@ -238,6 +270,33 @@ def _ask(
             name = canonicalize_name(str(package.get("name")))
             found.append(Release(name, str(package.get("version")), wheel=False))
     return {release.name: release for release in found}
+
+
+def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> Callable[[Glibc], Sources]:
+    """What is built from source for a lock of ``spec``, by the glibc that its wheels are for."""
+
+    @functools.cache
+    def at(glibc: Glibc) -> Sources:
+        ranks = _ranks(spec.python, spec.platform.machine, glibc)
+        held = old.sources if old else ()
+        return Sources(spec.python, spec.before, partial(_fits, ranks), _tools, cache or files.cache_dir(), say, held)
+
+    return at
+
+
+def _fits(ranks: Mapping[Tag, int], file: str) -> bool:
+    """Whether a wheel of this name is one that an installer would take."""
+    return any(tag in ranks for tag in parse_wheel_filename(file)[3])
+
+
+def _tools(python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
+    """``sources.Resolve``: the wheels that a build on this machine needs."""
+    machine, glibc = platform.machine(), Glibc(platform.libc_ver()[1] or f"2.{_MANYLINUX[0]}")
+    place = TargetPlatform(python, machine, glibc, before=before)
+    with files.scratch("lock") as folder:
+        packages = _Uv(folder, place).compile("tools", tuple(lines), *_target(place))
+    ranks = _ranks(python, machine, glibc)
+    return tuple(_wheel(package, ranks)[0] for package in packages)
 
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
@@ -385,21 +444,26 @@ def lock(
     again = {canonicalize_name(name) for name in upgrade or ()}
     kept = tuple(pin for pin in (old.wheels if old else ()) if pin.name not in again)
     beside = tuple(pin for pin in kept if pin.name != "torch")
-    chosen = together.choose(spec, facts, lambda choice: partial(_ask, choice, spec, kept=beside), say)
+    built_at = _built_at(spec, cache, old, say)
+
+    def asks(choice: Choice) -> together.Ask:
+        return partial(_ask, choice, spec, kept=beside, built=built_at(choice.glibc))
+
+    chosen = together.choose(spec, facts, asks, say)
     choice = chosen.choice
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
         raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
-    place = _place(spec, choice)
+    place, built = _place(spec, choice), built_at(choice.glibc)
     wanted = {"runtime": choice.requirements, **extras.wheels}
     stays = {pin.name for pin in kept}
     kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
     # what takes longest starts first
-    solved = proc.beside(partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds))
+    solved = proc.beside(partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds, built=built))
     system = proc.beside(partial(_system, spec, choice, proc.beside(partial(base, choice)), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
-    ask = partial(_ask, choice, spec)
+    ask = partial(_ask, choice, spec, built=built)
     behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, frozenset(stays))))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
@@ -413,7 +477,7 @@ def lock(
     _one_line(choice, wheels)
     _said_held_back(behind, warn or say)
     at = system()
-    made = _made(spec, choice, at, wheels, epoch, installer())
+    made = replace(_made(spec, choice, at, wheels, epoch, installer()), sources=built.rows(wheels))
     left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}
     if left - {*may_stay_open}:
         raise _open(at.why or _made_here(made), left, may_stay_open, previous)

@@ -212,7 +212,7 @@ def _too_old(
 def _why(wanted: Release, ask: Ask, asked: Sequence[str], torch: str) -> str:
     """What keeps ``wanted`` out, in the solver's words."""
     if not wanted.wheel:
-        return f"{wanted.name} {wanted.version} has no wheel, only its source"
+        return f"{wanted.name} {wanted.version} has no wheel, only its source, which is built if you pin it"
     lines = [line for line in asked if canonicalize_name(Requirement(line).name) != wanted.name]
     try:
         ask([f"{wanted.name}=={wanted.version}", *lines, torch])

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from http.client import HTTPException
 from pathlib import Path
@@ -48,12 +48,15 @@ _Answer = tuple[bytes, str, str, str]  # the body, its type, its address after r
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One file of a project; ``uploaded`` is a day, "" where the index gives none."""
+    """One file of a project; ``uploaded`` is a day, ``requires`` the Pythons it is for and ``sha256`` its hash, each ""
+    where the index gives none."""
 
     name: str
     url: str
     uploaded: str = ""
     yanked: bool = False
+    requires: str = ""
+    sha256: str = ""
 
 
 class _Absent(Exception):
@@ -89,7 +92,7 @@ class Index:
             return ()
         try:
             found = _from_json(json.loads(body)) if "json" in kind else _from_html(body.decode("utf-8", "replace"))
-            return tuple(IndexFile(one.name, urljoin(url, one.url), one.uploaded, one.yanked) for one in found)
+            return tuple(replace(one, url=urljoin(url, one.url)) for one in found)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Undecided(f"the package index's page of {project} is no page of the simple API", _FIX) from error
 
@@ -229,6 +232,8 @@ def _from_json(page: Any) -> list[IndexFile]:
             str(one["url"]),
             str(one.get("upload-time") or "")[:10],
             bool(one.get("yanked")),
+            str(one.get("requires-python") or ""),
+            str((one.get("hashes") or {}).get("sha256", "")),
         )
         for one in page["files"]
     ]
@@ -246,8 +251,12 @@ class _Links(HTMLParser):
         href = given.get("href")
         if tag != "a" or not href:
             return
-        name = unquote(urlsplit(href).path.rpartition("/")[2])
-        self.found.append(IndexFile(name, href, "", "data-yanked" in given))
+        parts = urlsplit(href)
+        name = unquote(parts.path.rpartition("/")[2])
+        digest = parts.fragment.removeprefix("sha256=") if parts.fragment.startswith("sha256=") else ""
+        self.found.append(
+            IndexFile(name, href, "", "data-yanked" in given, given.get("data-requires-python") or "", digest)
+        )
 
 
 def _from_html(text: str) -> list[IndexFile]:

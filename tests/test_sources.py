@@ -1,0 +1,371 @@
+"""What is built from source, with the real uv, real builds, and an index of hand-made archives on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zipfile
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from index import Index, Publish
+
+from envkit.build.render import dockerfile
+from envkit.errors import Undecided, Unsatisfiable
+from envkit.facts import load as load_facts
+from envkit.plan import solve
+from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
+from envkit.plan.sources import Sources, gather
+from envkit.versions import Glibc, Python
+
+PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
+FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
+
+# A build backend inside the package; `{body}` comes before the wheel is written, and may change what is.
+BACKEND = """
+import os, sys, time, zipfile
+NAME, VERSION, TAG, NEEDS, FILES = {name!r}, {version!r}, "py3-none-any", {needs!r}, {{"{name}.py": "x = 1\\n"}}
+def get_requires_for_build_wheel(settings=None):
+    return {more!r}
+def build_wheel(out, settings=None, metadata=None):
+    global VERSION, TAG
+    {body}
+    info = "%s-%s.dist-info" % (NAME, VERSION)
+    lines = ["Metadata-Version: 2.1", "Name: " + NAME, "Version: " + VERSION]
+    lines += ["Requires-Dist: " + each for each in NEEDS]
+    FILES[info + "/METADATA"] = "\\n".join(lines) + "\\n"
+    FILES[info + "/WHEEL"] = "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: %s\\n" % TAG
+    FILES[info + "/RECORD"] = ""
+    file = "%s-%s-%s.whl" % (NAME, VERSION, TAG)
+    with zipfile.ZipFile(os.path.join(out, file), "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, text in FILES.items():
+            archive.writestr(zipfile.ZipInfo(member, time.localtime()[:6]), text)
+    return file
+"""
+
+
+def packed(name: str, version: str, files: dict[str, str], top: str = "") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for member, text in files.items():
+            entry = tarfile.TarInfo(f"{top or f'{name}-{version}'}/{member}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+def source(
+    index: Index,
+    name: str,
+    version: str,
+    body: str = "pass",
+    *,
+    needs: tuple[str, ...] = (),
+    requires: tuple[str, ...] = (),
+    more: tuple[str, ...] = (),
+    uploaded: str = "",
+) -> str:
+    """Publishes a source archive that builds itself, and gives its file name."""
+    listed = ", ".join(f'"{each}"' for each in requires)
+    text = BACKEND.format(name=name, version=version, needs=needs, body=body, more=list(more))
+    project = f'[build-system]\nrequires = [{listed}]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    return publish(index, name, version, {"pyproject.toml": project, "backend.py": text}, uploaded)
+
+
+def publish(index: Index, name: str, version: str, files: dict[str, str], uploaded: str = "", top: str = "") -> str:
+    file = f"{name}-{version}.tar.gz"
+    index.wheels[file] = packed(name, version, files, top)
+    index.uploaded.update({file: uploaded} if uploaded else {})
+    return file
+
+
+class Run:
+    """A solve whose wheels are built; ``said`` is what it told, ``rows`` what the lock would hold."""
+
+    def __init__(self, cache: Path, *, before: str = "", budget_s: float = 60.0, held: tuple[Source, ...] = ()) -> None:
+        self.said: list[str] = []
+        self.rows: tuple[Source, ...] = ()
+        self.sources = Sources(
+            PLACE.python, before, FITS, solve._tools, cache, self.said.append, held, budget_s=budget_s
+        )
+
+    def closure(self, *wanted: str) -> tuple[Pin, ...]:
+        pins, _ = solve.closure({"runtime": wanted}, PLACE, self.said.append, built=self.sources)
+        self.rows = self.sources.rows(pins)
+        return pins
+
+    @property
+    def building(self) -> list[str]:
+        return [line for line in self.said if line.startswith("building")]
+
+
+def versions(pins: tuple[Pin, ...]) -> list[str]:
+    return [f"{pin.name} {pin.version}" for pin in pins]
+
+
+# What is taken.
+
+
+def test_a_package_that_is_source_alone_is_built_and_pinned(index: Index, tmp_path: Path) -> None:
+    file = source(index, "a", "1.0", needs=("b>=1",))
+    b = index.add("b", "1.5")
+    run = Run(tmp_path / "kept")
+    a, other = run.closure("a")
+    assert (a.file, other) == ("a-1.0-py3-none-any.whl", b)
+    assert run.rows == (
+        Source("a", file, hashlib.sha256(index.wheels[file]).hexdigest(), len(index.wheels[file]), "3.11", ()),
+    )
+    assert run.building == ["building a 1.0 from its source: the index has no wheel of it for Python 3.11"]
+
+
+def test_two_builds_give_the_same_bytes(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "1.0")
+    first, second = (Run(tmp_path / name).closure("a") for name in ("one", "two"))
+    assert first == second
+
+
+def test_what_was_built_is_kept(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "1.0")
+    first, again = Run(tmp_path), Run(tmp_path)
+    assert first.closure("a") == again.closure("a")
+    assert (first.rows, len(first.building), again.building) == (again.rows, 1, [])
+
+
+def test_a_wheel_is_taken_before_newer_source_and_nothing_is_built(index: Index, tmp_path: Path) -> None:
+    a = index.add("a", "1.0")
+    source(index, "a", "2.0", "raise SystemExit('it was run')")
+    source(index, "a", "1.0", "raise SystemExit('it was run')")
+    run = Run(tmp_path)
+    assert run.closure("a") == (a,)
+    assert run.building == []
+
+
+@pytest.mark.parametrize("wish", ["a==1.0", "a<2", "a~=1.0"])
+def test_a_release_that_is_asked_for_is_built_though_others_have_wheels(
+    index: Index, tmp_path: Path, wish: str
+) -> None:
+    index.add("a", "2.0")
+    source(index, "a", "1.0")
+    assert versions(Run(tmp_path).closure(wish)) == ["a 1.0"]
+
+
+def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> None:
+    index.add("conf", "2.3", "parser==4.9.*")
+    index.add("parser", "4.13")
+    for version in ("4.8", "4.9.1", "4.9.3"):
+        source(index, "parser", version)
+    assert versions(Run(tmp_path).closure("conf")) == ["conf 2.3", "parser 4.9.3"]
+
+
+def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) -> None:
+    index.add("a", "2.0", "c<2")
+    index.add("b", "2.0", "c>=2")
+    index.add("c", "1.0")
+    index.add("c", "2.0")
+    source(index, "a", "0.1")
+    source(index, "b", "0.1")
+    run = Run(tmp_path)
+    with pytest.raises(Unsatisfiable, match="no set of wheels"):
+        run.closure("a", "b")
+    assert run.building == []
+
+
+def test_the_newest_source_that_fits_the_python_and_the_day_is_built(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "1.0", uploaded="2024-01-01T00:00:00Z")
+    source(index, "a", "2.0", uploaded="2024-06-01T00:00:00Z")
+    index.pythons[source(index, "a", "3.0", uploaded="2024-02-01T00:00:00Z")] = ">=3.12"
+    assert versions(Run(tmp_path).closure("a")) == ["a 2.0"]
+    assert versions(Run(tmp_path, before="2024-06-01").closure("a")) == ["a 1.0"]
+    index.yanked.add("a-2.0.tar.gz")
+    assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
+
+
+def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "2.0", needs=("nosuch>1",))
+    source(index, "a", "1.0")
+    assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
+
+
+# What it is built with.
+
+
+def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
+    helper, extra = index.add("helper", "1.0"), index.add("extra", "2.0")
+    source(index, "a", "1.0", requires=("helper",), more=("extra",))
+    run = Run(tmp_path / "one")
+    run.closure("a")
+    lines = tuple(f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}" for pin in (extra, helper))
+    assert run.rows[0].requires == lines
+    index.add("helper", "9.0")
+    held = Run(tmp_path / "two", held=run.rows)
+    held.closure("a")
+    assert held.rows == run.rows
+
+
+def test_what_newer_tools_cannot_build_those_of_its_day_can(index: Index, tmp_path: Path) -> None:
+    index.add("helper", "1.0", uploaded="2020-01-01T00:00:00Z")
+    index.add("helper", "2.0", uploaded="2024-01-01T00:00:00Z")
+    body = "from importlib.metadata import version; assert version('helper') == '1.0'"
+    source(index, "a", "1.0", body, requires=("helper",), uploaded="2020-02-01T00:00:00Z")
+    run = Run(tmp_path)
+    run.closure("a")
+    assert run.rows[0].requires[0].startswith("helper==1.0 ")
+
+
+def test_a_build_sees_neither_the_users_variables_nor_the_network(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", "hunter2")
+    port = urlsplit(index.url).port
+    body = f"""
+    import socket
+    assert "TOKEN_OF_MINE" not in os.environ and "UV_DEFAULT_INDEX" not in os.environ
+    try:
+        socket.create_connection(("127.0.0.1", {port}), 5)
+    except OSError:
+        pass
+    else:
+        raise SystemExit("the network is open")
+    """
+    source(index, "a", "1.0", body.strip())
+    assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
+
+
+# What cannot be built.
+
+FAULTS = {
+    "an error": ("raise RuntimeError('of its own')", "its build failed: RuntimeError: of its own"),
+    "a module nobody declared": ("import nosuchmodule", "No module named 'nosuchmodule'"),
+    "a wheel for one platform": ("TAG = 'cp311-cp311-linux_x86_64'", "it has to be compiled: it makes a-1.0-cp311"),
+    "a library inside": ("FILES['a/_c.so'] = 'x'", "a/_c.so in it, which is for one platform"),
+    "a program inside": ("FILES['a/tool'] = '\\x7fELF'", "a/tool in it, which is for one platform"),
+    "another release": ("VERSION = '0.0.0'", "it makes a-0.0.0-py3-none-any.whl, another release"),
+    "nothing": ("os._exit(0)", "it ends without an answer"),
+    "no wheel": ("return 'a'", "it makes 0 wheels"),
+    "a compiler": ("import subprocess; subprocess.run(['gcc', 'a.c'], check=True)", "its build calls gcc"),
+    "a download": ("import urllib.request as u; u.urlopen('http://127.0.0.1:1/x')", "URLError"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_build_that_comes_to_nothing_is_refused_with_why(index: Index, tmp_path: Path, fault: str) -> None:
+    body, why = FAULTS[fault]
+    source(index, "a", "1.0", body)
+    with pytest.raises(Unsatisfiable) as caught:
+        Run(tmp_path).closure("a")
+    assert "the index has a 1.0 as source alone" in caught.value.message
+    assert why in caught.value.message
+    assert list(tmp_path.rglob("*.whl")) == []
+
+
+def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "1.0", "print('waiting'); time.sleep(3600)", uploaded="2025-01-01T00:00:00Z")
+    with pytest.raises(Unsatisfiable, match="did not end within 1 s") as caught:
+        Run(tmp_path, budget_s=1.0).closure("a")
+    assert caught.value.chain == ("waiting",)
+
+
+@pytest.mark.parametrize(
+    ("files", "top", "why"),
+    [
+        ({"README": "x"}, "", "neither a pyproject.toml nor a setup.py"),
+        ({"pyproject.toml": "["}, "", "its pyproject.toml cannot be read"),
+        ({"pyproject.toml": "[build-system]\nrequires = 3"}, "", "is none"),
+        ({"pyproject.toml": '[build-system]\nrequires = []\nbackend-path = [".."]'}, "", "leads out of it"),
+        ({"pyproject.toml": '[build-system]\nrequires = ["nosuch"]'}, "", "what it needs to be built is not to be had"),
+        ({"setup.py": "x"}, "..", "cannot be unpacked"),
+    ],
+)
+def test_an_archive_that_is_none_is_refused(
+    index: Index, tmp_path: Path, files: dict[str, str], top: str, why: str
+) -> None:
+    publish(index, "a", "1.0", files, top=top)
+    with pytest.raises(Unsatisfiable, match=why):
+        Run(tmp_path).closure("a")
+
+
+def test_an_archive_with_another_hash_is_not_built(index: Index, tmp_path: Path) -> None:
+    index.lies.add(source(index, "a", "1.0"))
+    with pytest.raises(Undecided, match="another sha256"):
+        Run(tmp_path).closure("a")
+
+
+# The lock, and what is built from it.
+
+
+@pytest.fixture
+def made(index: Index, published: Publish, tmp_path: Path) -> Lock:
+    index.add("helper", "1.0")
+    source(index, "plain", "1.0", requires=("helper",))
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
+    return solve.lock(spec, load_facts(), print, cache=tmp_path / "kept", may_stay_open=PARTS)
+
+
+def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:
+    assert [one.name for one in made.sources] == ["plain"]
+    assert parse(dump(made), "x") == made
+    assert "plain==1.0 --hash=sha256:" in made.requirements
+    text = dockerfile(made)
+    assert text.count("--mount=type=bind,from=built,target=/unpacked") == text.count("--find-links=/unpacked") == 1
+
+
+def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publish, tmp_path: Path) -> None:
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
+    again = solve.lock(spec, load_facts(), print, cache=tmp_path / "elsewhere", may_stay_open=PARTS)
+    assert dump(again) == dump(made)
+    index.add("helper", "2.0")
+    kept = solve.lock(spec, load_facts(), print, cache=tmp_path / "third", previous=made, may_stay_open=PARTS)
+    assert dump(kept) == dump(made)
+
+
+def test_a_lock_without_source_says_nothing_of_it(index: Index, published: Publish) -> None:
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12")
+    plain = solve.lock(spec, load_facts(), print, may_stay_open=PARTS)
+    assert "[sources]" not in dump(plain)
+    assert "AS built" not in dockerfile(plain)
+
+
+def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock, tmp_path: Path) -> None:
+    for cache, anew in (("kept", False), ("other", False), ("other", True)):
+        target = tmp_path / f"{cache}{anew}"
+        target.mkdir()
+        said: list[str] = []
+        gather(made, target, tmp_path / cache, said.append, anew=anew)
+        pin = next(pin for pin in made.wheels if pin.name == "plain")
+        assert [file.name for file in target.iterdir()] == [pin.file]
+        assert hashlib.sha256((target / pin.file).read_bytes()).hexdigest() == pin.sha256
+        assert said == ([] if cache == "kept" else ["building plain 1.0 from its source"])
+
+
+def test_another_source_under_the_same_name_is_no_wheel_of_the_lock(index: Index, made: Lock, tmp_path: Path) -> None:
+    source(index, "plain", "1.0", "FILES['new.py'] = ''", requires=("helper",))
+    with pytest.raises(Undecided, match="is not the one that the lock pins"):
+        gather(made, tmp_path, tmp_path / "other", print)
+    del index.wheels["plain-1.0.tar.gz"]
+    with pytest.raises(Undecided, match="does not have plain"):
+        gather(made, tmp_path, tmp_path / "other", print)
+
+
+def test_a_wheel_that_comes_out_different_is_refused(
+    made: Lock, index: Index, published: Publish, tmp_path: Path
+) -> None:
+    index.add("helper", "1.0")
+    source(index, "plain", "1.0", "FILES['now.py'] = str(time.time_ns())", requires=("helper",))
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
+    odd = solve.lock(spec, load_facts(), print, cache=tmp_path / "odd", may_stay_open=PARTS)
+    with pytest.raises(Undecided, match="makes another wheel here"):
+        gather(odd, tmp_path, tmp_path / "other", print)
+
+
+def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path) -> None:
+    source(index, "a", "1.0")
+    Run(tmp_path).closure("a")
+    (kept,) = tmp_path.rglob("*.whl")
+    with zipfile.ZipFile(kept) as archive:
+        entries = archive.infolist()
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert entries[-1].filename == "a-1.0.dist-info/RECORD"
