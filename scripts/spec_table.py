@@ -91,9 +91,10 @@ SPEC = {
     "packages": Key(
         "[]",
         "PEP 508 requirements by name; no URL, no `===`",
-        "More Python packages, chosen together with torch, wheels only. The newest of them decides which release of "
-        "`torch` is taken; what is held back is said, with what keeps it. A release from years before its torch or a "
-        "pre-release is taken only if you pin or name it.",
+        "More Python packages, chosen together with torch. The newest of them decides which release of `torch` is "
+        "taken; what is held back is said, with what keeps it. A release from years before its torch or a pre-release "
+        "is taken only if you pin or name it. A package without a wheel is [built from its "
+        "source](reproducible.md#packages-without-a-wheel) if it is plain Python.",
         'packages = ["numpy", "einops==0.8.*"]',
     ),
     "requirements": Key(

@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from index import Index, Publish
 
+from envkit.build import up
 from envkit.build.render import dockerfile
+from envkit.engine.local import LocalEngine
 from envkit.errors import Undecided, Unsatisfiable
 from envkit.facts import load as load_facts
 from envkit.plan import solve
@@ -358,6 +360,19 @@ def test_a_wheel_that_comes_out_different_is_refused(
     odd = solve.lock(spec, load_facts(), print, cache=tmp_path / "odd", may_stay_open=PARTS)
     with pytest.raises(Undecided, match="makes another wheel here"):
         gather(odd, tmp_path, tmp_path / "other", print)
+
+
+def test_an_environment_is_made_with_what_was_built(
+    made: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    engine, said = LocalEngine(tmp_path / "root"), list[str]()
+    up.build(made, engine, said.append, tag="one:1")
+    assert "building plain 1.0 from its source" in said
+    code = b"import plain; print(plain.x)"
+    assert engine.run("one:1", [], payload=code, timeout_s=60, say=said.append).stdout == "1\n"
+    up.build(made, engine, said.append, tag="one:1", no_cache=True)
+    assert said.count("building plain 1.0 from its source") == 2
 
 
 def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path) -> None:
