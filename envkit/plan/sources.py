@@ -58,7 +58,7 @@ _INSTALL_S = 300.0
 _MOST_ARCHIVE = 256 << 20  # bytes
 _MOST_UNPACKED = 1 << 30  # bytes
 _MOST_FILES = 100_000
-_SHOWN = 12  # lines of a failed build
+_SHOWN = 8  # lines of a failed build
 _TALKS_EVERY_S = 5.0
 EPOCH = 315532800  # 1980-01-01, the oldest day that a zip file can hold
 _DEFAULT = (("setuptools>=40.8.0",), "setuptools.build_meta:__legacy__")  # PEP 517 and PEP 518, where nothing is said
@@ -532,6 +532,8 @@ def _call(
         "SOURCE_DATE_EPOCH": str(EPOCH),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
         "PIP_NO_INDEX": "1",
         "CC": "cc",
         "CXX": "c++",
@@ -543,9 +545,10 @@ def _call(
             last[0] = time.monotonic()
             say(f"build: {one_line(line.strip())}")
 
-    argv = [str(room / "env/bin/python"), "-Iu", str(room / "hook.py"), str(asked)]
+    argv = [str(room / "env/bin/python"), str(room / "hook.py"), str(asked)]
     done = proc.run(argv, timeout_s=budget_s, env=env, cwd=room, on_line=progress)
-    lines = [line.rstrip().replace(str(room), "") for line in done.stderr.splitlines() if line.strip()][-_SHOWN:]
+    said = [line.strip() for line in done.stderr.replace(str(room), "").splitlines()]
+    lines = [one_line(line) for line in said if line][-_SHOWN:]
     called = sorted(each.stem for each in tools.glob("*.called"))
     if done.timed_out:
         raise _Failed(f"it did not end within {budget_s:.0f} s", lines)
@@ -555,11 +558,11 @@ def _call(
                 f"its build calls {called[0]}" if called else "it ends without an answer", lines, compiled=bool(called)
             )
         native = next((each for each in folder.rglob("*") if each.suffix in _NEEDS_COMPILER), None)
-        raise _Failed(one_line(lines[-1].strip()), lines, compiled=native is not None)
-    said = json.loads(answer.read_text())
-    if not said["closed"]:
+        raise _Failed(lines[-1], lines, compiled=native is not None)
+    given = json.loads(answer.read_text())
+    if not given["closed"]:
         say("this machine does not let envkit close the network for a build, so it was open")
-    return said["result"]
+    return given["result"]
 
 
 # The wheel.

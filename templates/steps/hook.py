@@ -47,7 +47,7 @@ def main() -> None:
     os.umask(0o022)
     os.dup2(2, 1)  # one stream, in the order of the words
     os.chdir(asked["folder"])
-    sys.path[:0] = [os.path.join(asked["folder"], part) for part in asked["path"]]
+    sys.path[:1] = [os.path.join(asked["folder"], part) for part in asked["path"]]
     closed = close_network()
     module, _, inner = asked["backend"].partition(":")
     backend = importlib.import_module(module)
