@@ -131,6 +131,23 @@ SPEC = {
         "Releases from this day on (UTC) do not count.",
         'exclude-newer = "2026-06-01"',
     ),
+    "index": Key(
+        '""',
+        "`https://HOST/...`",
+        "The package index in place of the one that uv is configured for. It holds no credential: the one for its host "
+        "is read from the variables of uv and pip, netrc or the program `keyring`, or from a variable that the address "
+        "names: `https://${TOKEN}@HOST/simple`, `https://__token__:${TOKEN}@HOST/simple`. With a name in front "
+        "(`corp=https://HOST/simple`), `UV_INDEX_CORP_USERNAME` and `UV_INDEX_CORP_PASSWORD` count. The lock holds "
+        "neither address nor credential; a build gets both as the BuildKit secret `index`.",
+        'index = "https://packages.example.com/simple"',
+    ),
+    "extra-index": Key(
+        "[]",
+        "as `index`",
+        "Indexes that are asked before `index`. A package that one of them has is taken from no other, so that nobody "
+        "can publish a newer one of the same name elsewhere.",
+        'extra-index = ["https://${TOKEN}@packages.example.com/team/simple"]',
+    ),
     "apt": Key("[]", "names, or name=version", "More Debian packages.", 'apt = ["libnuma1"]'),
     "gpus": Key(
         "[]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -40,6 +41,7 @@ class Index:
         self.sized = False
         self.status = 200
         self.asked = threading.Event()
+        self.wants = ""  # "USER:PASSWORD" that it wants to see, "" for nothing
         index = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +53,12 @@ class Index:
 
             def do_GET(self) -> None:
                 index.asked.set()
+                if index.wants and self.headers.get("Authorization", "") != index.expected():
+                    self.send_response(401)
+                    self.send_header("WWW-Authenticate", 'Basic realm="packages"')
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 body, kind = index.answer(self.path)
                 self.send_response(index.status if index.status != 200 else 200 if body is not None else 404)
                 self.send_header("Content-Type", kind)
@@ -62,6 +70,9 @@ class Index:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def expected(self) -> str:
+        return "Basic " + base64.b64encode(self.wants.encode()).decode()
 
     def answer(self, path: str) -> tuple[bytes | None, str]:
         if path.startswith("/files/") and path.endswith(".metadata"):  # PEP 658

@@ -24,6 +24,8 @@ from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
 from envkit.plan import lockfile as locks
 from envkit.plan import solve, sources
+from envkit.plan.indexes import Indexes
+from envkit.plan.indexes import of as indexes_of
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform, Spec
 from envkit.plan.update import Accept, base_request, ensure_lock
@@ -98,12 +100,14 @@ def build(
     no_cache: bool = False,
     vendored: Path | None = None,
     apt_mirror: str = "",
+    indexes: Indexes | None = None,
 ) -> Built:
     """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
 
     ``flavor`` is the target, by default the lock's.  ``vendored`` is a folder that ``envkit.build.vendor`` filled:
     everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
-    in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.  Raises
+    in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.
+    ``indexes`` are asked for the wheels, and reach the build as a secret.  Raises
     Undecided when the engine, the network or the disk does not serve.
     """
     can_be_built(lock.platform, tag, apt_mirror)
@@ -136,6 +140,10 @@ def build(
         context.mkdir()
         (context / "Dockerfile").write_text(render.dockerfile(lock), encoding="utf-8")
         (context / "envkit.lock").write_text(text, encoding="utf-8")
+        secrets = {"ca": ca} if ca else {}
+        if vendored is None and indexes and (secret := indexes.secret()):
+            secrets["index"] = folder / "index"  # in a folder that nobody else may read, and not in the context
+            files.write(secrets["index"], secret, 0o600)
         wheels, _ = locks.upto(lock, flavor)
         (context / "requirements.txt").write_text(locks.requirements(wheels), encoding="utf-8")
         image = engine.build(
@@ -147,7 +155,7 @@ def build(
                 ahead="" if lock.preinstalled else render.CUDA,
                 args=args,
                 labels=labels,
-                secrets={"ca": ca} if ca else {},
+                secrets=secrets,
                 contexts=_contexts(lock, vendored) | _built(lock, folder, say, vendored, no_cache),
                 offline=vendored is not None,
                 no_cache=no_cache,
@@ -211,6 +219,7 @@ def verify(
     flavor: str = "",
     vendored: Path | None = None,
     apt_mirror: str = "",
+    indexes: Indexes | None = None,
 ) -> tuple[Built, Verdict]:
     """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
     once more as well.  The second image goes again, the first keeps ``tag``."""
@@ -219,8 +228,9 @@ def verify(
 
     def once(name: str) -> Built:
         return build(
-            lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror
-        )
+            lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror,
+            indexes=indexes,
+        )  # fmt: skip
 
     first = once(tag)
     differences: list[str] = []
@@ -296,7 +306,8 @@ def up(
         refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn, accept=accept,
     )  # fmt: skip
     write_dockerfile(spec, lock)
-    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
+    named = indexes_of(spec.index, spec.extra_index)
+    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache, indexes=named)
     files_seen = runner.audit(built.image.tag, lambda: engine, say)
     place = runner.InEngine(engine, built.image.tag, built.image.id, gpus)
     image = runner.probe(place, say)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from envkit.build import up
@@ -20,6 +22,7 @@ from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.plan import apt, sources
 from envkit.plan import lockfile as locks
+from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform
 from envkit.plan.update import base_request
@@ -59,8 +62,9 @@ def _unfilled(directory: Path, error: OSError) -> EnvkitError:
     return UsageError(f"{directory} cannot be filled: {files.why(error)}", fix)
 
 
-def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) -> None:
-    """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from.
+def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say, indexes: Indexes | None = None) -> None:
+    """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from, the
+    wheels from ``indexes`` where the spec names some.
 
     The folder is filled beside its place and renamed.  Raises UsageError for a folder with something in it and for a
     lock without versions of its Debian packages, Undecided when network, engine or disk does not serve.
@@ -72,14 +76,20 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
     base = engine.resolve_base(base_request(lock), say)
     parent = files.folder(directory.resolve().parent)
     try:
-        _fill(lock, directory, parent, base, engine, facts, say)
+        _fill(lock, directory, parent, base, engine, partial(fetch_wheels, lock, facts, indexes or Indexes()), say)
     except OSError as error:
         raise _unfilled(directory, error) from error
     say(f"wrote {directory}")
 
 
 def _fill(
-    lock: Lock, directory: Path, parent: Path, base: ResolvedBase, engine: Engine, facts: Facts, say: Say
+    lock: Lock,
+    directory: Path,
+    parent: Path,
+    base: ResolvedBase,
+    engine: Engine,
+    fetch: Callable[[Path], None],
+    say: Say,
 ) -> None:
     with files.scratch("vendor", parent) as folder:
         draft = folder / "draft"
@@ -87,7 +97,7 @@ def _fill(
             files.folder(draft / part)
         debs = proc.beside(lambda: _fetch_debs(lock, draft / _DEBS, say))
         say(f"downloading {len(lock.wheels) + 1} wheels, {sum(pin.size for pin in lock.wheels) / 1e9:.1f} GB")
-        _fetch_wheels(lock, draft / _WHEELS, facts)
+        fetch(draft / _WHEELS)
         sources.gather(lock, draft / _WHEELS, files.cache_dir(), say)
         debs()
         engine.save(base.ref, draft / up.VENDORED_BASE)
@@ -104,7 +114,7 @@ def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
     apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
 
 
-def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
+def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, target: Path) -> None:
     """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
     with files.scratch("wheels") as folder:
         wanted = folder / "requirements.txt"
@@ -118,10 +128,12 @@ def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
         if lock.backend:
             row = next((row for row in facts.torch(str(lock.torch)) if row.variant == lock.backend), None)
             command += [f"--extra-index-url={row.index}"] if row else []
-        done = proc.run(command, timeout_s=_BUDGET_S)
+        done = proc.run(command, timeout_s=_BUDGET_S, env=indexes.environment())
     if done.exit != 0 or done.timed_out:
         if "No space left on device" in done.stderr:
             raise Undecided(f"the disk is full: {target.parent} was not filled", f"free some space on {target.parent}")
+        if "401" in done.stderr and (error := indexes.refused(done.stderr)):
+            raise error
         said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))[-400:]
         why = f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}"
         raise Undecided(why, "check the network and the package index")

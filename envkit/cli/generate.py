@@ -219,6 +219,7 @@ def build(
     from envkit.build import exporters, vendor
     from envkit.build import up as pipeline
     from envkit.engine.choice import connect
+    from envkit.plan import indexes
     from envkit.plan.spec import Flavor, load
     from envkit.plan.update import ensure_lock
 
@@ -235,15 +236,17 @@ def build(
             refresh_os=refresh_os, may_stay_open=may_stay_open, accept=_accept,
         )  # fmt: skip
         pipeline.write_dockerfile(parsed_spec, made)
+    named = None if vendored else indexes.of(parsed_spec.index, parsed_spec.extra_index)
     verdict = None
     if verify:
         built, verdict = pipeline.verify(
-            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror
+            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror, indexes=named
         )
     else:
         built = pipeline.build(
-            made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror
-        )
+            made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
+            indexes=named,
+        )  # fmt: skip
     for flag in exporters.run_flags(made, target or Flavor(made.flavor)):
         say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
     print(f"{built.image.tag} {built.image.id}")
@@ -267,6 +270,7 @@ def save_inputs(
     from envkit import facts
     from envkit.build import vendor
     from envkit.engine.choice import connect
+    from envkit.plan import indexes
     from envkit.plan.spec import load
     from envkit.plan.update import ensure_lock
     from envkit.system import no_room
@@ -277,7 +281,8 @@ def save_inputs(
     connected = connect(engine, say)
     made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=_accept)
     with no_room.into(directory):
-        vendor.save(made, directory, connected, facts.load(), say)
+        named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
+        vendor.save(made, directory, connected, facts.load(), say, named)
     print(directory)
 
 

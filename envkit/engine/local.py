@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,8 +90,8 @@ class LocalEngine:
         version ``args["PYTHON"]``, also from wheels in ``contexts["built"]``;
         the same requirements are installed once and shared by all tags.
 
-        ``secrets["ca"]`` is the CA bundle for uv.  Raises UsageError without requirements or version, Undecided if uv
-        fails or ``timeout_s`` seconds pass.
+        ``secrets["ca"]`` is the CA bundle for uv, ``secrets["index"]`` the variables that name its indexes.  Raises
+        UsageError without requirements or version, Undecided if uv fails or ``timeout_s`` seconds pass.
         """
         started = time.monotonic()
         requirements = request.context / "requirements.txt"
@@ -106,7 +107,7 @@ class LocalEngine:
         with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
             if request.no_cache or not (venv / _COMPLETE).is_file():
                 links = [f"--find-links={request.contexts['built']}"] if "built" in request.contexts else []
-                self._make(venv, requirements, python, links, request.secrets.get("ca"), say, deadline)
+                self._make(venv, requirements, python, links, request.secrets, say, deadline)
             else:
                 say(f"the environment {key[:12]} is here already")
             size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
@@ -122,14 +123,17 @@ class LocalEngine:
         requirements: Path,
         python: str,
         links: list[str],
-        ca: Path | None,
+        secrets: Mapping[str, Path],
         say: Say,
         deadline: float,
     ) -> None:
         """Builds beside the final place and renames: a relocatable environment has no path of its own in it."""
         environment = dict(os.environ)
-        if ca is not None:
-            environment["SSL_CERT_FILE"] = str(ca)
+        if "ca" in secrets:
+            environment["SSL_CERT_FILE"] = str(secrets["ca"])
+        if "index" in secrets:  # lines for a shell, "export NAME=VALUE"
+            words = [word.partition("=") for word in shlex.split(secrets["index"].read_text(encoding="utf-8"))]
+            environment.update((name, value) for name, there, value in words if there)
         tool = proc.uv_path()
         draft = self._venvs / f".making-{venv.name}"  # ours alone by the lock; a killed envkit's ruin goes first
         shutil.rmtree(draft, ignore_errors=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from envkit.errors import Undecided
 from envkit.facts import Facts
 from envkit.facts.rows import DerivedRow
+from envkit.plan import indexes
 from envkit.plan.spec import Base, Spec
 from envkit.system import proc
 from envkit.versions import Torch
@@ -34,7 +35,8 @@ def for_spec(
     from envkit.system import index
 
     try:
-        asked = (configured or index.configured)()
+        own = indexes.of(spec.index, ()).own
+        asked = index.Index(own.full) if own else (configured or index.configured)()
         files = {file.name: file for file in asked.files("torch") if not file.yanked}
         wanted = [release for release in releases(files) if spec.torch.admits(release)][-_MOST:]
         found = [proc.beside(partial(derive, asked, release, files)) for release in wanted]

@@ -84,13 +84,13 @@ def of_file(path: Path, python: str, machine: str, *, constraints: bool = False,
             asked += of_file(path.parent / found[3].strip(), python, machine, constraints=bounds, depth=depth + 1)
         elif found := _INDEX.match(line):
             if not build_of(found[1]):  # that of torch's builds is chosen by `cuda`
-                raise UsageError(f"{path} names an index of its own", "name it in uv's environment, as UV_INDEX")
+                raise UsageError(f"{path} names an index of its own", "name it in the spec: `index` or `extra-index`")
         elif _DIRECT.match(line):
             raise UsageError(
                 f"{path} holds `{_shown(line)}`, which no index has", "name it as name==version, or drop it"
             )
         elif line.startswith("-"):
-            raise UsageError(f"{path} holds the option `{_shown(line)}`", "drop it; an index is named by UV_INDEX")
+            raise UsageError(f"{path} holds the option `{_shown(line)}`", "drop it; an index is named by `index`")
         else:
             one = _applying(requirement(_OPTIONS.sub("", line).strip(), str(path)), python, machine)
             asked += Asked(constraints=one) if constraints else Asked(one)
@@ -227,7 +227,7 @@ def _from_index(path: Path, sources: Mapping[str, Any], wanted: Sequence[Require
         if canonicalize_name(name) in names and (elsewhere or not kin):
             raise UsageError(
                 f"{path}: [tool.uv.sources] takes {name} from elsewhere than the index",
-                "drop the source, and name the index as UV_INDEX if it is one",
+                "drop the source, and name the index in the spec if it is one: `extra-index`",
             )
 
 

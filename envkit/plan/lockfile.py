@@ -23,6 +23,7 @@ from packaging.version import Version
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
+from envkit.plan import indexes
 from envkit.plan.spec import APT, NAME, Base, Flavor, Platform, Spec
 from envkit.system import files
 from envkit.versions import Cuda, Driver, Python
@@ -236,6 +237,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
         **({"constraints": tuple(sorted(spec.constraints))} if spec.constraints else {}),
         **({"overrides": tuple(sorted(spec.overrides))} if spec.overrides else {}),
         **({"before": spec.before} if spec.before else {}),
+        **({"indexes": named} if (named := indexes.digest(spec.index, spec.extra_index)) else {}),
     }
 
 
@@ -245,12 +247,14 @@ def problems(spec: Spec, lock: Lock) -> list[str]:
     def shown(value: str | tuple[str, ...]) -> str:
         return (", ".join(value) if isinstance(value, tuple) else value) or "none"
 
+    def said(key: str) -> str:
+        if key == "indexes":  # of which a hash is kept
+            return "the spec names other indexes than the lock was made with"
+        now, then = shown(items.get(key, "")), shown(lock.wish.get(key, ""))
+        return f"the spec asks for {key} {now}, the lock was made for {then}"
+
     items = spec_items(spec)
-    return [
-        f"the spec asks for {key} {shown(items.get(key, ''))}, the lock was made for {shown(lock.wish.get(key, ''))}"
-        for key in dict.fromkeys((*items, *lock.wish))
-        if items.get(key) != lock.wish.get(key)
-    ]
+    return [said(key) for key in dict.fromkeys((*items, *lock.wish)) if items.get(key) != lock.wish.get(key)]
 
 
 # The text.
@@ -423,6 +427,7 @@ class _Wish(msgspec.Struct):
     constraints: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     overrides: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     before: _Said | msgspec.UnsetType = msgspec.UNSET
+    indexes: _Said | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Written(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,11 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
 from envkit.facts.rows import DerivedRow
-from envkit.plan import apt, flavors, together
+from envkit.plan import apt, flavors, indexes, together
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
+from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.resolve import Choice
 from envkit.plan.sources import Sources
@@ -64,8 +65,8 @@ def platform_tag(machine: str, glibc: Glibc) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlatform:
-    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index, and
-    the last three are as in Spec."""
+    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index,
+    ``indexes`` are those that the spec names, and the three above it are as in Spec."""
 
     python: Python
     machine: str
@@ -74,6 +75,7 @@ class TargetPlatform:
     constraints: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     before: str = ""
+    indexes: Indexes = field(default_factory=Indexes)
 
 
 def closure(
@@ -214,12 +216,14 @@ class _Uv:
             *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
-        done = proc.run(argv, timeout_s=_BUDGET_S, env={**os.environ, "NO_COLOR": "1"})
+        done = proc.run(argv, timeout_s=_BUDGET_S, env={**self.place.indexes.environment(), "NO_COLOR": "1"})
         if done.timed_out:
             raise Undecided(
                 f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
             )
         if done.exit != 0:
+            if _REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):
+                raise error
             raise _failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
         found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
         return [package for package in found if isinstance(package, dict)]
@@ -300,7 +304,7 @@ def _tools(python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]
 
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
-    asked = spec.constraints, spec.overrides, spec.before
+    asked = spec.constraints, spec.overrides, spec.before, indexes.of(spec.index, spec.extra_index)
     return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend, *asked)
 
 

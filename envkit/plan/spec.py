@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
-from envkit.plan import inputs
+from envkit.plan import indexes, inputs
 from envkit.plan.inputs import Asked
 from envkit.system import files
 from envkit.system.typed_toml import fit
@@ -111,7 +111,8 @@ class Spec:
     the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
     ``requirements`` are files, and ``project`` a folder with ``extras`` and ``groups``, which `load` reads and adds to
     ``packages``, ``constraints`` (which hold for all that is taken), ``overrides`` (in place of what packages ask for)
-    and ``before`` (the day, ISO 8601, from which on releases do not count).
+    and ``before`` (the day, ISO 8601, from which on releases do not count).  ``index`` and ``extra_index`` are
+    addresses without credentials, see `indexes`.
     """
 
     path: Path
@@ -136,6 +137,8 @@ class Spec:
     constraints: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     before: str = ""
+    index: str = ""
+    extra_index: tuple[str, ...] = ()
 
     @property
     def names_files(self) -> bool:
@@ -169,6 +172,8 @@ class RawSpec(msgspec.Struct, kw_only=True, rename="kebab"):
     constraints: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     exclude_newer: str = ""
+    index: str = ""
+    extra_index: tuple[str, ...] = ()
     apt: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str | tuple[str, ...] = ""
@@ -241,6 +246,8 @@ def parse(text: str, path: Path) -> Spec:
         constraints=tuple(_plain("constraints", item) for item in written.constraints),
         overrides=tuple(_plain("overrides", item) for item in written.overrides),
         before=_day("exclude-newer", _plain("exclude-newer", written.exclude_newer)) if written.exclude_newer else "",
+        index=indexes.address("index", written.index) if written.index else "",
+        extra_index=tuple(indexes.address("extra-index", item) for item in written.extra_index),
         apt=tuple(_apt(_plain("apt", item)) for item in written.apt),
         gpus=tuple(_gpu(_plain("gpus", item)) for item in written.gpus),
         drivers=_drivers(written.driver),

@@ -268,15 +268,21 @@ def _from_html(text: str) -> list[IndexFile]:
 def _credentials(host: str, user: str | None, password: str | None) -> str:
     """The value of the header Authorization for ``host``, "" for none: from the address, else from netrc."""
     if user is None:
-        try:
-            found = netrc.netrc(os.environ.get("NETRC") or None).authenticators(host)
-        except (OSError, netrc.NetrcParseError, UnicodeDecodeError, RuntimeError):
-            found = None  # there is none, or no home folder
+        found = in_netrc(host)
         if not found:
             return ""
-        user, password = found[0], found[2]
+        user, password = found
     both = f"{unquote(user or '')}:{unquote(password or '')}"
     return "Basic " + base64.b64encode(both.encode()).decode()
+
+
+def in_netrc(host: str) -> tuple[str, str] | None:
+    """User and password that netrc has for ``host``, None if it has none."""
+    try:
+        found = netrc.netrc(os.environ.get("NETRC") or None).authenticators(host)
+    except (OSError, netrc.NetrcParseError, UnicodeDecodeError, RuntimeError):
+        return None  # there is none, or no home folder
+    return (found[0], found[2] or "") if found else None
 
 
 def configured(budget_s: float = BUDGET_S) -> Index:

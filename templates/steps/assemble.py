@@ -24,6 +24,7 @@ import fnmatch
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,9 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
     }
     if os.path.exists("/run/secrets/ca"):
         env["SSL_CERT_FILE"] = "/run/secrets/ca"
+    if os.path.exists("/run/secrets/index"):  # lines for a shell, "export NAME=VALUE"
+        words = [word.partition("=") for word in shlex.split(Path("/run/secrets/index").read_text())]
+        env.update((name, value) for name, there, value in words if there)
     if os.path.isdir("/vendor/wheels"):
         options = [*options, "--offline", "--no-index", "--find-links=/vendor/wheels"]
     command = [UV, "pip", "install", "--python", python, "--no-deps", "--require-hashes", f"-r{requirements}", *options]
