@@ -62,8 +62,10 @@ SPEC = {
     ),
     "python": Key(
         "",
-        "major and minor version",
-        "The Python version. It decides which operating systems are possible: Python comes from the distribution.",
+        'major and minor version, or "auto"',
+        "The Python version. It decides which operating systems are possible: Python comes from the distribution. "
+        '`"auto"` takes the newest that torch and the packages have wheels for, of Debian first, whose packages can be '
+        "pinned; the lock says which.",
         'python = "3.11"',
     ),
     "os": Key(

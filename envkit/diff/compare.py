@@ -19,7 +19,7 @@ from envkit.errors import UsageError
 from envkit.facts import ArchRow, Facts, GpuRow, TorchRow, served
 from envkit.model import Observed
 from envkit.plan.lockfile import Deb, Lock, Pin
-from envkit.plan.resolve import Choice, resolve
+from envkit.plan.resolve import Choice, resolve, settled
 from envkit.plan.spec import Spec
 from envkit.subjects.image import Image, ImportState, Library, TorchBuild
 from envkit.versions import Cuda, Driver, Sm
@@ -229,7 +229,7 @@ def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
     return _Stack(
         torch=_torch_name(choice.torch, choice.row.variant if choice.row else ""),
         cuda=str(choice.cuda),
-        python=str(spec.python),
+        python=str(settled(spec, facts)[0].python),
         machine=spec.platform.machine,
         os=choice.os,
         glibc=_glibc(choice.os, facts),

@@ -22,6 +22,8 @@ from envkit.dockerfile.requirements import build_of
 from envkit.errors import UsageError, nearest, one_line
 from envkit.system import files
 
+ANY = "3"  # in place of a Python that is still to be chosen
+_PYTHONS = tuple(f"3.{minor}" for minor in range(8, 30))  # what a marker is tried with then
 FILES = (".txt", ".in")  # what names a file where a requirement could stand too
 _DEEPEST = 20  # files that name one another
 _COMMENT = re.compile(r"(?:^|\s)#.*\Z")
@@ -35,12 +37,14 @@ _DIRECT = re.compile(r"(?:-e\b|--editable\b|\.{0,2}/|\.\Z|[a-z+]+://|git\+)")
 @dataclass(frozen=True, slots=True)
 class Asked:
     """PEP 508 requirements: what is asked for, what holds for whatever is taken, and what stands in place of what
-    packages ask for; ``before`` is the day (ISO 8601) from which on releases do not count, "" for none."""
+    packages ask for; ``before`` is the day (ISO 8601) from which on releases do not count, and ``python`` a
+    specifier of the Pythons that will do, each "" for none."""
 
     packages: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     before: str = ""
+    python: str = ""
 
     def __add__(self, other: Asked) -> Asked:
         return Asked(
@@ -48,6 +52,7 @@ class Asked:
             self.constraints + other.constraints,
             self.overrides + other.overrides,
             self.before or other.before,
+            self.python or other.python,
         )
 
 
@@ -109,13 +114,19 @@ def _applying(text: str, python: str, machine: str) -> tuple[str, ...]:
     """
     one = Requirement(text)
     target = {
-        "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux", "os_name": "posix",
-        "platform_system": "Linux", "platform_machine": machine, "implementation_name": "cpython",
-        "platform_python_implementation": "CPython", "extra": "",
+        "sys_platform": "linux", "os_name": "posix", "platform_system": "Linux", "platform_machine": machine,
+        "implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": "",
     }  # fmt: skip
-    if one.marker is not None and not one.marker.evaluate(target):
+    fits = {
+        one.marker is None
+        or one.marker.evaluate({**target, "python_version": each, "python_full_version": f"{each}.0"})
+        for each in (_PYTHONS if python == ANY else (python,))
+    }
+    if fits == {False}:
         return ()
     if canonicalize_name(one.name) in ("torch", "torchvision", "torchaudio"):
+        if False in fits:
+            raise UsageError(f"which {one.name} is asked for depends on the Python: `{text}`", "write `python` out")
         one.marker = None
         one.specifier = SpecifierSet(re.sub(r"\+[A-Za-z0-9.]+", "", str(one.specifier)))
     return (str(one),)
@@ -155,6 +166,7 @@ def of_project(folder: Path, extras: Sequence[str], groups: Sequence[str], pytho
         tuple(requirement(line, str(path)) for line in _texts(path, uv, "constraint-dependencies")),
         tuple(requirement(line, str(path)) for line in _texts(path, uv, "override-dependencies")),
         str(uv.get("exclude-newer", "")),
+        str(project.get("requires-python", "")),
     )
 
 
@@ -172,13 +184,19 @@ def _texts(path: Path, table: Mapping[str, Any], key: str) -> list[str]:
 
 def _right_python(path: Path, wanted: object, python: str) -> None:
     try:
-        fits = SpecifierSet(str(wanted)).contains(python) or SpecifierSet(str(wanted)).contains(f"{python}.99")
+        fits = python == ANY or admits_python(str(wanted), python)
+        SpecifierSet(str(wanted))
     except InvalidSpecifier as error:
         raise UsageError(
             f"{path}: `requires-python` is {one_line(repr(wanted))}", "write a version specifier"
         ) from error
     if not fits:
         raise UsageError(f"{path} requires Python {wanted}, but `python` is {python}", "change `python`")
+
+
+def admits_python(wanted: str, python: str) -> bool:
+    """Whether a release of this Python (major and minor) meets the specifier."""
+    return SpecifierSet(wanted).contains(python) or SpecifierSet(wanted).contains(f"{python}.99")
 
 
 def _own_extras(path: Path, name: str, optional: Mapping[str, Any], extras: Sequence[str]) -> list[str]:

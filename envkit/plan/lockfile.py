@@ -24,6 +24,7 @@ from packaging.version import Version
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
 from envkit.plan import indexes
+from envkit.plan.inputs import admits_python
 from envkit.plan.spec import APT, NAME, Base, Flavor, Platform, Spec
 from envkit.system import files
 from envkit.versions import Cuda, Driver, Python
@@ -224,7 +225,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
     return {
         "torch": str(spec.torch),
         "cuda": str(spec.cuda or "auto"),
-        "python": str(spec.python),
+        "python": "auto" if spec.any_python else str(spec.python),
         "os": spec.os,
         "base": spec.base.value,
         "tag": spec.tag,
@@ -254,6 +255,8 @@ def problems(spec: Spec, lock: Lock) -> list[str]:
         return f"the spec asks for {key} {now}, the lock was made for {then}"
 
     items = spec_items(spec)
+    if spec.requires and not admits_python(spec.requires, str(lock.python)):
+        items["python"] = spec.requires
     return [said(key) for key in dict.fromkeys((*items, *lock.wish)) if items.get(key) != lock.wish.get(key)]
 
 

@@ -9,7 +9,7 @@ that no candidate meets is what cannot hold together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import combinations
 
@@ -22,8 +22,9 @@ from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import Coverage, DriverFloor, Facts, GpuRow, ImageTag, NgcRow, OsRow, TorchRow
 from envkit.facts.rows import DerivedRow
 from envkit.plan.flavors import Extras, extras
-from envkit.plan.spec import Base, Flavor, Platform, Spec
-from envkit.versions import Cuda, Driver, Glibc, Sm, Torch
+from envkit.plan.inputs import admits_python
+from envkit.plan.spec import ANY_PYTHON, Base, Flavor, Platform, Spec
+from envkit.versions import Cuda, Driver, Glibc, Python, Sm, Torch
 
 _MOST_LINES = 6  # of evidence in a refusal: what fills a screen is not read
 _MOST_OF_A_KIND = 3
@@ -184,6 +185,9 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
 
     Raises, before the first, what ``resolve`` raises.
     """
+    if spec.any_python and spec.python == ANY_PYTHON:
+        yield from feasible(settled(spec, facts)[0], facts)
+        return
     oses = _oses(spec, facts)
     if spec.base is Base.NGC:
         yield _ngc(spec, facts, oses)
@@ -202,6 +206,38 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
                 break
     if not held:
         raise _explain(request)
+
+
+def settled(spec: Spec, facts: Facts, held: Python | None = None) -> tuple[Spec, ...]:
+    """The spec with each Python that the facts allow where it leaves that open, the best first.
+
+    First is the one that a lock ``held``, then those of distributions whose packages can be pinned, with the newest
+    torch, the newest.  Raises what ``resolve`` raises where no Python will do.
+    """
+    if not spec.any_python:
+        return (spec,)
+    if spec.base is Base.PYTORCH:
+        raise UsageError("the Python in the images of base `pytorch` is not known", "write `python` out")
+    rows = [row for row in facts.oses if spec.os in ("auto", row.name)]
+    every = {row.python for row in rows}
+    if spec.base is Base.NGC:
+        every = {row.python for row in facts.ngcs if row.tag == spec.tag and row.python} or every
+    fitting = [each for each in every if not spec.requires or admits_python(spec.requires, str(each))]
+    if not fitting:
+        known = ", ".join(str(each) for each in sorted(every))
+        raise UsageError(f"no Python of a known distribution meets requires-python {spec.requires}", f"known: {known}")
+    found: list[tuple[bool, bool, Version, Python]] = []
+    refused: Unsatisfiable | None = None
+    for python in sorted(fitting, reverse=True):
+        try:
+            choice = next(feasible(replace(spec, python=python), facts))
+        except Unsatisfiable as error:
+            refused = refused or error
+            continue
+        found.append((python == held, bool(choice.suite), choice.torch, python))
+    if not found and refused:
+        raise refused
+    return tuple(replace(spec, python=python) for *_, python in sorted(found, reverse=True))
 
 
 def _wish(spec: Spec, facts: Facts) -> _Request:
@@ -649,6 +685,9 @@ def _explain(request: _Request) -> Unsatisfiable:
         chain = (f"{alone}: {_as_written(request, kept)}", *chain)
     nearest = _nearest(request, candidates)
     fix = "choose one of the nearest, or change the spec" if nearest else "change the spec"
+    if kept == {"python", "os"} and (having := [row for row in request.facts.oses if row.python == spec.python]):
+        named = " or ".join(f'"{row.name}"' for row in having)
+        fix = f'for Python {spec.python} set os = {named}, or let python = "auto" choose that of {spec.os}'
     return Unsatisfiable(message, chain, nearest, fix)
 
 

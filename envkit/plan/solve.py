@@ -29,7 +29,7 @@ from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin
-from envkit.plan.resolve import Choice
+from envkit.plan.resolve import Choice, settled
 from envkit.plan.sources import Sources
 from envkit.plan.spec import Platform, Spec
 from envkit.plan.together import Release, Unreached
@@ -276,14 +276,17 @@ def _ask(
     return {release.name: release for release in found}
 
 
-def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> Callable[[Glibc], Sources]:
-    """What is built from source for a lock of ``spec``, by the glibc that its wheels are for."""
+_BuiltAt = Callable[[Python, Glibc], Sources]
+
+
+def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> _BuiltAt:
+    """What is built from source for a lock of ``spec``, by the Python and the glibc that its wheels are for."""
 
     @functools.cache
-    def at(glibc: Glibc) -> Sources:
-        ranks = _ranks(spec.python, spec.platform.machine, glibc)
+    def at(python: Python, glibc: Glibc) -> Sources:
+        ranks = _ranks(python, spec.platform.machine, glibc)
         held = old.sources if old else ()
-        return Sources(spec.python, spec.before, partial(_fits, ranks), _tools, cache or files.cache_dir(), say, held)
+        return Sources(python, spec.before, partial(_fits, ranks), _tools, cache or files.cache_dir(), say, held)
 
     return at
 
@@ -449,17 +452,13 @@ def lock(
     kept = tuple(pin for pin in (old.wheels if old else ()) if pin.name not in again)
     beside = tuple(pin for pin in kept if pin.name != "torch")
     built_at = _built_at(spec, cache, old, say)
-
-    def asks(choice: Choice) -> together.Ask:
-        return partial(_ask, choice, spec, kept=beside, built=built_at(choice.glibc))
-
-    chosen = together.choose(spec, facts, asks, say)
+    spec, chosen = _chosen(spec, facts, beside, old.python if old else None, built_at, say)
     choice = chosen.choice
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
         raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
-    place, built = _place(spec, choice), built_at(choice.glibc)
+    place, built = _place(spec, choice), built_at(spec.python, choice.glibc)
     wanted = {"runtime": choice.requirements, **extras.wheels}
     stays = {pin.name for pin in kept}
     kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
@@ -490,6 +489,31 @@ def lock(
     if clause := locks.unverified(made):
         (warn or say)(f"DERIVED, NOT VERIFIED: {clause}")
     return made
+
+
+def _chosen(
+    spec: Spec, facts: Facts, beside: tuple[Pin, ...], held: Python | None, built_at: _BuiltAt, say: Say
+) -> tuple[Spec, together.Chosen]:
+    """What is chosen, and the spec with the Python for which: the first of `settled` that has wheels of all."""
+    refused: Unsatisfiable | None = None
+    for one in settled(spec, facts, held):
+        try:
+            chosen = together.choose(one, facts, partial(_asker, one, beside, built_at), say)
+        except Unsatisfiable as error:
+            if not spec.any_python:
+                raise
+            refused = refused or error
+            say(f"Python {one.python} will not do: {error.message}")
+            continue
+        if spec.any_python:
+            say(f"Python {one.python} of {chosen.choice.os or chosen.choice.image}, as `python` is auto")
+        return one, chosen
+    assert refused is not None
+    raise refused
+
+
+def _asker(spec: Spec, kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice) -> together.Ask:
+    return partial(_ask, choice, spec, kept=kept, built=built_at(spec.python, choice.glibc))
 
 
 def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:

@@ -33,6 +33,7 @@ Kind = TypeVar("Kind", bound=StrEnum)
 NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
 # Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "="; a dash at the end would tell apt-get to remove.
 APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
+ANY_PYTHON = Python(inputs.ANY)
 _TAG = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
 _LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
@@ -112,7 +113,8 @@ class Spec:
     ``requirements`` are files, and ``project`` a folder with ``extras`` and ``groups``, which `load` reads and adds to
     ``packages``, ``constraints`` (which hold for all that is taken), ``overrides`` (in place of what packages ask for)
     and ``before`` (the day, ISO 8601, from which on releases do not count).  ``index`` and ``extra_index`` are
-    addresses without credentials, see `indexes`.
+    addresses without credentials, see `indexes`.  ``any_python`` says that `resolve.settled` chooses ``python``, which
+    is ANY_PYTHON until then, within ``requires``, the specifier of the project.
     """
 
     path: Path
@@ -139,6 +141,8 @@ class Spec:
     before: str = ""
     index: str = ""
     extra_index: tuple[str, ...] = ()
+    any_python: bool = False
+    requires: str = ""
 
     @property
     def names_files(self) -> bool:
@@ -216,6 +220,7 @@ def gathered(spec: Spec) -> Spec:
         constraints=inputs.bounds(spec.constraints, "constraints", folder, *target) + asked.constraints,
         overrides=overrides,
         before=spec.before or (asked.before and _day("exclude-newer", asked.before)),
+        requires=asked.python if spec.any_python else "",
     )
 
 
@@ -233,7 +238,8 @@ def parse(text: str, path: Path) -> Spec:
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
         torch=_torch(_plain("torch", written.torch)),
         cuda=_cuda(_plain("cuda", written.cuda)),
-        python=_python(_plain("python", written.python)),
+        python=ANY_PYTHON if written.python == "auto" else _python(_plain("python", written.python)),
+        any_python=written.python == "auto",
         os=_word("os", written.os, _PLAIN, "a name like debian12, or auto"),
         base=_choice("base", written.base, Base),
         flavor=_choice("flavor", written.flavor, Flavor),
@@ -327,7 +333,7 @@ def _python(text: str) -> Python:
     except ValueError:
         version = Python("0")
     if version.major != 3 or not re.fullmatch(r"3\.(0|[1-9][0-9]{0,2})", text):
-        raise UsageError(f"`python` is `{text}`", "write the major and minor version, two numbers with a dot")
+        raise UsageError(f"`python` is `{text}`", 'write the major and minor version, as in "3.11", or "auto"')
     return version
 
 

@@ -238,6 +238,13 @@ def of_spec(text: str, path: str, context: Source | None, check_options: CheckOp
     variant = local or (f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else "")
     span = lines.key("torch")
     install = Install("uv", "torch", span, str(wanted.torch), exact, variant, locked=True)
+    if wanted.any_python:
+        from envkit.plan.resolve import settled
+
+        try:
+            wanted = settled(wanted, facts)[0]
+        except UsageError as error:
+            return JudgedFile(path, "spec", text, unreadable=error.message)
     python = Observed.of(str(wanted.python), f"{path}:{lines.key('python').line}")
     pythons = (str(wanted.python),)
     subject = Packages(path, "spec", text, (install,), (), _torches((install,), facts), python, pythons)
