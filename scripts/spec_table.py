@@ -92,11 +92,13 @@ SPEC = {
     "platform": Key('"linux/amd64"', "", "The platform of the image.", 'platform = "linux/arm64"'),
     "packages": Key(
         "[]",
-        "PEP 508 requirements by name; no URL, no `===`",
+        "PEP 508 requirements by name, no `===`; wheels by path or by URL with their hash",
         "More Python packages, chosen together with torch. The newest of them decides which release of `torch` is "
         "taken; what is held back is said, with what keeps it. A release from years before its torch or a pre-release "
         "is taken only if you pin or name it. A package without a wheel is [built from its "
-        "source](reproducible.md#packages-without-a-wheel) if it is plain Python.",
+        "source](reproducible.md#packages-without-a-wheel) if it is plain Python. A wheel that no index has is named "
+        "by its file (`./wheels/ours-1.0-py3-none-any.whl`) or its address, which needs a hash; the lock holds its name "
+        "and hash, and a build and `envkit vendor` get the file.",
         'packages = ["numpy", "einops==0.8.*"]',
     ),
     "requirements": Key(

@@ -81,7 +81,7 @@ FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room 
 STEPS = {
     "judging": (("throughput", "nvidia_require", "variables"), ("checks",), ("required",), ("judge",), ("pages",)),
     "plan": (
-        ("indexes", "inputs"),
+        ("given", "indexes", "inputs"),
         ("spec", "shipped"),
         ("lockfile", "flavors"),
         ("apt", "derive", "resolve", "sources"),

@@ -311,7 +311,7 @@ def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:
     assert parse(dump(made), "x") == made
     assert "plain==1.0 --hash=sha256:" in made.requirements
     text = dockerfile(made)
-    assert text.count("--mount=type=bind,from=built,target=/unpacked") == text.count("--find-links=/unpacked") == 1
+    assert text.count("--mount=type=bind,from=unindexed,target=/unpacked") == text.count("--find-links=/unpacked") == 1
 
 
 def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publish, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_lock_without_source_says_nothing_of_it(index: Index, published: Publi
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     plain = solve.lock(spec, load_facts(), print, may_stay_open=PARTS)
     assert "[sources]" not in dump(plain)
-    assert "AS built" not in dockerfile(plain)
+    assert "AS unindexed" not in dockerfile(plain)
 
 
 def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock, tmp_path: Path) -> None:

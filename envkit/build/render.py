@@ -36,14 +36,14 @@ class Group:
     CUDA's libraries are most of the bytes, so they are made in place; torch takes one processor as long to unpack, so
     that is done meanwhile, and a step of its own brings it in and writes its byte code.  Triton waits for neither: it
     shrinks to a quarter (benchmarks/README.md has the figures).
-    ``built``: some were built from source, and no index has them."""
+    ``unindexed``: no index has some of them."""
 
     stage: str
     layer: str
     requirements: str
     apart: bool
     programs: tuple[tuple[str, str], ...] = ()
-    built: bool = False
+    unindexed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,6 @@ def groups(lock: Lock) -> tuple[Group, ...]:
 
 def _groups(lock: Lock) -> Iterator[Group]:
     runtime = [pin for pin in lock.wheels if pin.layer == "runtime"]
-    built = {one.name for one in lock.sources}
     if lock.preinstalled:
         kinds = {"wheels": runtime}
     else:
@@ -105,13 +104,13 @@ def _groups(lock: Lock) -> Iterator[Group]:
     for stage, pins in kinds.items():
         if pins:
             apart = not lock.preinstalled and stage != CUDA
-            made = any(pin.name in built for pin in pins)
-            yield Group(stage, "runtime", requirements(pins), apart, built=made)
+            made = any(pin.name in lock.unindexed for pin in pins)
+            yield Group(stage, "runtime", requirements(pins), apart, unindexed=made)
     for layer in ("devel", "debug"):
         pins = [pin for pin in lock.wheels if pin.layer == layer]
         programs = tuple((name, path) for of, name, path in lock.programs if of == layer and "/" in path)
         if pins:
-            made = any(pin.name in built for pin in pins)
+            made = any(pin.name in lock.unindexed for pin in pins)
             yield Group(f"{layer}-wheels", layer, requirements(pins), True, programs, made)
 
 

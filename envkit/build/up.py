@@ -22,8 +22,9 @@ from envkit.facts import Facts
 from envkit.image import tar
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
+from envkit.plan import given, solve, sources
 from envkit.plan import lockfile as locks
-from envkit.plan import solve, sources
+from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.indexes import of as indexes_of
 from envkit.plan.lockfile import Lock
@@ -101,14 +102,16 @@ def build(
     vendored: Path | None = None,
     apt_mirror: str = "",
     indexes: Indexes | None = None,
+    wheels: tuple[GivenWheel, ...] = (),
 ) -> Built:
     """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
 
     ``flavor`` is the target, by default the lock's.  ``vendored`` is a folder that ``envkit.build.vendor`` filled:
     everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
     in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.
-    ``indexes`` are asked for the wheels, and reach the build as a secret.  Raises
-    Undecided when the engine, the network or the disk does not serve.
+    ``indexes`` are asked for the wheels, and reach the build as a secret; ``wheels`` are those that no index has.
+
+    Raises Undecided when the engine, the network or the disk does not serve.
     """
     can_be_built(lock.platform, tag, apt_mirror)
     flavor = flavor or lock.flavor
@@ -144,8 +147,13 @@ def build(
         if vendored is None and indexes and (secret := indexes.secret()):
             secrets["index"] = folder / "index"  # in a folder that nobody else may read, and not in the context
             files.write(secrets["index"], secret, 0o600)
-        wheels, _ = locks.upto(lock, flavor)
-        (context / "requirements.txt").write_text(locks.requirements(wheels), encoding="utf-8")
+        pins, _ = locks.upto(lock, flavor)
+        (context / "requirements.txt").write_text(locks.requirements(pins), encoding="utf-8")
+        contexts = _contexts(lock, vendored)
+        if vendored is None and (wheels or lock.sources):  # those of a vendored lock lie with the others
+            contexts["unindexed"] = files.folder(folder / "unindexed")
+            given.gather(wheels, contexts["unindexed"])
+            sources.gather(lock, contexts["unindexed"], cache_dir(), say, anew=no_cache)
         image = engine.build(
             BuildRequest(
                 context=context,
@@ -156,7 +164,7 @@ def build(
                 args=args,
                 labels=labels,
                 secrets=secrets,
-                contexts=_contexts(lock, vendored) | _built(lock, folder, say, vendored, no_cache),
+                contexts=contexts,
                 offline=vendored is not None,
                 no_cache=no_cache,
             ),
@@ -179,15 +187,6 @@ def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
                 shutil.copy2(uv, folder / "uv")
                 (folder / "uv").replace(kept)
     return found
-
-
-def _built(lock: Lock, folder: Path, say: Say, vendored: Path | None, anew: bool) -> dict[str, Path]:
-    """The folder with the wheels that no index has; those of a vendored lock lie with the others."""
-    if not lock.sources or vendored:
-        return {}
-    files.folder(folder / "built")
-    sources.gather(lock, folder / "built", cache_dir(), say, anew=anew)
-    return {"built": folder / "built"}
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -220,6 +219,7 @@ def verify(
     vendored: Path | None = None,
     apt_mirror: str = "",
     indexes: Indexes | None = None,
+    wheels: tuple[GivenWheel, ...] = (),
 ) -> tuple[Built, Verdict]:
     """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
     once more as well.  The second image goes again, the first keeps ``tag``."""
@@ -229,7 +229,7 @@ def verify(
     def once(name: str) -> Built:
         return build(
             lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror,
-            indexes=indexes,
+            indexes=indexes, wheels=wheels,
         )  # fmt: skip
 
     first = once(tag)
@@ -307,7 +307,7 @@ def up(
     )  # fmt: skip
     write_dockerfile(spec, lock)
     named = indexes_of(spec.index, spec.extra_index)
-    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache, indexes=named)
+    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache, indexes=named, wheels=spec.given)
     files_seen = runner.audit(built.image.tag, lambda: engine, say)
     place = runner.InEngine(engine, built.image.tag, built.image.id, gpus)
     image = runner.probe(place, say)

@@ -20,8 +20,9 @@ from envkit.build import up
 from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import apt, sources
+from envkit.plan import apt, given, sources
 from envkit.plan import lockfile as locks
+from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform
@@ -62,9 +63,17 @@ def _unfilled(directory: Path, error: OSError) -> EnvkitError:
     return UsageError(f"{directory} cannot be filled: {files.why(error)}", fix)
 
 
-def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say, indexes: Indexes | None = None) -> None:
+def save(
+    lock: Lock,
+    directory: Path,
+    engine: Engine,
+    facts: Facts,
+    say: Say,
+    indexes: Indexes | None = None,
+    wheels: tuple[GivenWheel, ...] = (),
+) -> None:
     """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from, the
-    wheels from ``indexes`` where the spec names some.
+    wheels from ``indexes`` where the spec names some, but for ``wheels``, which no index has.
 
     The folder is filled beside its place and renamed.  Raises UsageError for a folder with something in it and for a
     lock without versions of its Debian packages, Undecided when network, engine or disk does not serve.
@@ -76,7 +85,9 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say, in
     base = engine.resolve_base(base_request(lock), say)
     parent = files.folder(directory.resolve().parent)
     try:
-        _fill(lock, directory, parent, base, engine, partial(fetch_wheels, lock, facts, indexes or Indexes()), say)
+        _fill(
+            lock, directory, parent, base, engine, partial(fetch_wheels, lock, facts, indexes or Indexes(), wheels), say
+        )
     except OSError as error:
         raise _unfilled(directory, error) from error
     say(f"wrote {directory}")
@@ -114,12 +125,11 @@ def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
     apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
 
 
-def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, target: Path) -> None:
+def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, wheels: tuple[GivenWheel, ...], target: Path) -> None:
     """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
     with files.scratch("wheels") as folder:
         wanted = folder / "requirements.txt"
-        built = {one.name for one in lock.sources}
-        listed = (*(pin for pin in lock.wheels if pin.name not in built), lock.installer)
+        listed = (*(pin for pin in lock.wheels if pin.name not in lock.unindexed), lock.installer)
         wanted.write_text(locks.requirements(listed), encoding="utf-8")
         command = [proc.uv_path(), "tool", "run", "--no-config", "--python", sys.executable, "pip", "download"]
         command += ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--require-hashes"]
@@ -137,6 +147,7 @@ def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, target: Path) -> No
         said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))[-400:]
         why = f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}"
         raise Undecided(why, "check the network and the package index")
+    given.gather(wheels, target)
 
 
 def _platforms(lock: Lock) -> list[str]:

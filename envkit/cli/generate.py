@@ -240,12 +240,13 @@ def build(
     verdict = None
     if verify:
         built, verdict = pipeline.verify(
-            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror, indexes=named
-        )
+            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror, indexes=named,
+            wheels=parsed_spec.given,
+        )  # fmt: skip
     else:
         built = pipeline.build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
-            indexes=named,
+            indexes=named, wheels=parsed_spec.given,
         )  # fmt: skip
     for flag in exporters.run_flags(made, target or Flavor(made.flavor)):
         say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
@@ -282,7 +283,7 @@ def save_inputs(
     made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=_accept)
     with no_room.into(directory):
         named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
-        vendor.save(made, directory, connected, facts.load(), say, named)
+        vendor.save(made, directory, connected, facts.load(), say, named, parsed_spec.given)
     print(directory)
 
 

@@ -87,8 +87,8 @@ class LocalEngine:
 
     def build(self, request: BuildRequest, say: Say) -> BuiltImage:
         """Makes the environment of ``requirements.txt`` in the context (every line with its hashes) for the Python
-        version ``args["PYTHON"]``, also from wheels in ``contexts["built"]``;
-        the same requirements are installed once and shared by all tags.
+        version ``args["PYTHON"]``, also from wheels in ``contexts["unindexed"]``; the same requirements are installed
+        once and shared by all tags.
 
         ``secrets["ca"]`` is the CA bundle for uv, ``secrets["index"]`` the variables that name its indexes.  Raises
         UsageError without requirements or version, Undecided if uv fails or ``timeout_s`` seconds pass.
@@ -106,7 +106,7 @@ class LocalEngine:
         deadline = started + request.timeout_s
         with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
             if request.no_cache or not (venv / _COMPLETE).is_file():
-                links = [f"--find-links={request.contexts['built']}"] if "built" in request.contexts else []
+                links = [f"--find-links={request.contexts['unindexed']}"] if "unindexed" in request.contexts else []
                 self._make(venv, requirements, python, links, request.secrets, say, deadline)
             else:
                 say(f"the environment {key[:12]} is here already")

@@ -143,6 +143,14 @@ class Lock:
         """The wheels of all flavors as pip and uv read them, each with its hash."""
         return requirements(self.wheels)
 
+    @property
+    def unindexed(self) -> frozenset[str]:
+        """The wheels that no index has: those that are built from source and those that the spec names by file or
+        address."""
+        named = self.wish.get("wheels", ())
+        given = {pin.name for pin in self.wheels if f"{pin.file} {pin.sha256}" in named}
+        return frozenset(one.name for one in self.sources) | given
+
 
 def requirements(pins: Iterable[Pin]) -> str:
     """Requirement lines with hashes, in the order given."""
@@ -238,6 +246,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
         **({"constraints": tuple(sorted(spec.constraints))} if spec.constraints else {}),
         **({"overrides": tuple(sorted(spec.overrides))} if spec.overrides else {}),
         **({"before": spec.before} if spec.before else {}),
+        **({"wheels": tuple(sorted(spec.wheels))} if spec.wheels else {}),
         **({"indexes": named} if (named := indexes.digest(spec.index, spec.extra_index)) else {}),
     }
 
@@ -430,6 +439,7 @@ class _Wish(msgspec.Struct):
     constraints: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     overrides: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     before: _Said | msgspec.UnsetType = msgspec.UNSET
+    wheels: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     indexes: _Said | msgspec.UnsetType = msgspec.UNSET
 
 

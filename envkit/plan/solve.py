@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
 from envkit.facts.rows import DerivedRow
-from envkit.plan import apt, flavors, indexes, together
+from envkit.plan import apt, flavors, given, indexes, together
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
@@ -65,8 +65,9 @@ def platform_tag(machine: str, glibc: Glibc) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlatform:
-    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index,
-    ``indexes`` are those that the spec names, and the three above it are as in Spec."""
+    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index, the
+    next three are as in Spec, ``indexes`` those that the spec names, and ``given`` the wheels by distribution that it
+    names by file or address."""
 
     python: Python
     machine: str
@@ -76,6 +77,7 @@ class TargetPlatform:
     overrides: tuple[str, ...] = ()
     before: str = ""
     indexes: Indexes = field(default_factory=Indexes)
+    given: Mapping[str, Path] = field(default_factory=dict)
 
 
 def closure(
@@ -196,7 +198,8 @@ class _Uv:
         source archive would mean to run it.
         """
         wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
-        wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
+        lines = given.solved(requirements, self.place.given)
+        wish.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         constraints += self.place.constraints
         bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
         overrides = self.folder / f"{name}.overrides"
@@ -307,7 +310,8 @@ def _tools(python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]
 
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
-    asked = spec.constraints, spec.overrides, spec.before, indexes.of(spec.index, spec.extra_index)
+    named = indexes.of(spec.index, spec.extra_index)
+    asked = spec.constraints, spec.overrides, spec.before, named, given.here(spec.given)
     return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend, *asked)
 
 
@@ -354,6 +358,8 @@ def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
 def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
     """The pin of the wheel that an installer on the target would take, and when it was uploaded."""
     name, offered = str(package.get("name")), package.get("wheels")
+    if isinstance(archive := package.get("archive"), dict):  # named by its file
+        offered = [archive]
     fitting = []
     for wheel in offered if isinstance(offered, list) else []:
         file = str(wheel.get("name") or str(wheel.get("url", wheel.get("path", ""))).rsplit("/", 1)[-1])
@@ -607,7 +613,7 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
 def _installer(place: TargetPlatform) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
     with files.scratch("lock") as folder:
-        uv = _Uv(folder, replace(place, backend="", constraints=(), overrides=(), before=""))
+        uv = _Uv(folder, replace(place, backend="", constraints=(), overrides=(), before="", given={}))
         (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
     pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
     return replace(pin, layer=locks.TOOLS)

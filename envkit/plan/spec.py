@@ -21,7 +21,8 @@ from packaging.utils import canonicalize_name
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
-from envkit.plan import indexes, inputs
+from envkit.plan import given, indexes, inputs
+from envkit.plan.given import GivenWheel
 from envkit.plan.inputs import Asked
 from envkit.system import files
 from envkit.system.typed_toml import fit
@@ -114,7 +115,8 @@ class Spec:
     ``packages``, ``constraints`` (which hold for all that is taken), ``overrides`` (in place of what packages ask for)
     and ``before`` (the day, ISO 8601, from which on releases do not count).  ``index`` and ``extra_index`` are
     addresses without credentials, see `indexes`.  ``any_python`` says that `resolve.settled` chooses ``python``, which
-    is ANY_PYTHON until then, within ``requires``, the specifier of the project.
+    is ANY_PYTHON until then, within ``requires``, the specifier of the project.  ``given`` are wheels named by file or
+    address, which stand in ``packages`` too, and ``wheels`` what a lock says of them.
     """
 
     path: Path
@@ -143,12 +145,15 @@ class Spec:
     extra_index: tuple[str, ...] = ()
     any_python: bool = False
     requires: str = ""
+    given: tuple[GivenWheel, ...] = ()
+    wheels: tuple[str, ...] = ()
 
     @property
     def names_files(self) -> bool:
         """Whether `gathered` has files to read."""
         listed = (*self.constraints, *self.overrides)
-        return bool(self.requirements or self.project or any(entry.endswith(inputs.FILES) for entry in listed))
+        paths = any(not wheel.remote for wheel in self.given)
+        return bool(paths or self.requirements or self.project or any(entry.endswith(inputs.FILES) for entry in listed))
 
     @property
     def driver(self) -> Driver | None:
@@ -214,8 +219,11 @@ def gathered(spec: Spec) -> Spec:
     overrides = inputs.bounds(spec.overrides, "overrides", folder, *target) + asked.overrides
     if any(canonicalize_name(Requirement(text).name) == "torch" for text in overrides):
         raise UsageError("`overrides` holds torch", "say it by the key `torch`")
+    wheels = tuple(given.hashed(wheel, folder) for wheel in spec.given)
     return replace(
         spec,
+        given=wheels,
+        wheels=tuple(wheel.said for wheel in wheels),
         packages=tuple(dict.fromkeys(spec.packages + asked.packages)),
         constraints=inputs.bounds(spec.constraints, "constraints", folder, *target) + asked.constraints,
         overrides=overrides,
@@ -244,7 +252,8 @@ def parse(text: str, path: Path) -> Spec:
         base=_choice("base", written.base, Base),
         flavor=_choice("flavor", written.flavor, Flavor),
         platform=_choice("platform", written.platform, Platform),
-        packages=tuple(inputs.requirement(_plain("packages", item), "`packages`") for item in written.packages),
+        packages=tuple(_package(item) for item in written.packages),
+        given=tuple(wheel for item in written.packages if (wheel := given.read(item, "packages"))),
         requirements=tuple(_plain("requirements", item) for item in written.requirements),
         project=_plain("project", written.project),
         extras=_of_project(written, "extras", written.extras),
@@ -260,6 +269,12 @@ def parse(text: str, path: Path) -> Spec:
         tag=_word("tag", written.tag, _TAG, "a tag of the base image"),
         guard=_guard(written),
     )
+
+
+def _package(text: str) -> str:
+    """An entry of `packages` as a requirement by name."""
+    wheel = given.read(text, "packages")
+    return wheel.requirement if wheel else inputs.requirement(_plain("packages", text), "`packages`")
 
 
 def _guard(written: RawSpec) -> bool:
@@ -318,6 +333,11 @@ def _torch(text: str) -> TorchWish:
 def _cuda(text: str) -> Cuda | None:
     if text == "auto":
         return None
+    if text == "cpu":
+        raise UsageError(
+            "`cuda` is `cpu`: builds of torch without CUDA lie on PyTorch's own index alone, and are not locked yet",
+            "leave out `cuda`, `gpus` and `driver`: the build for CUDA computes on a CPU as well, and needs no driver",
+        )
     try:
         version = Cuda(text)
     except ValueError:

@@ -283,7 +283,9 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
         except UsageError as error:
             return JudgedFile(path, "lock", text, unreadable=f"its spec cannot be read: {error.message}")
         if wanted.names_files:  # what those ask for is not read here, so the lock's own wish stands in for it
-            held: dict[str, Any] = {key: found.wish.get(key, ()) for key in ("packages", "constraints", "overrides")}
+            held: dict[str, Any] = {
+                key: found.wish.get(key, ()) for key in ("packages", "constraints", "overrides", "wheels")
+            }
             wanted = replace(wanted, **held, before=str(found.wish.get("before", "")))
         disagreements = tuple(
             Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, found)
