@@ -104,15 +104,18 @@ SPEC = {
     "requirements": Key(
         "[]",
         "names of files in pip's format, from the folder of the spec",
-        "More packages, from requirements files and those that they name with `-r` and `-c`. Paths, repositories and "
-        "indexes in them are refused; the build of torch (`+cu124`, its index) is chosen by `cuda`.",
+        "More packages, from requirements files and those that they name with `-r` and `-c`. Indexes that they name "
+        "count as `index` and `extra-index`. Paths and repositories in them are refused; the build of torch "
+        "(`+cu124`, its index) is chosen by `cuda`.",
         'requirements = ["requirements.txt"]',
     ),
     "project": Key(
         '""',
         "a folder, from the folder of the spec",
-        "More packages: the dependencies in its `pyproject.toml`, not the project itself. Of `[tool.uv]` "
-        "`constraint-dependencies`, `override-dependencies` and `exclude-newer` count.",
+        "More packages: the dependencies in its `pyproject.toml`, not the project itself. The versions in a `uv.lock` "
+        "beside it are kept, torch's too, which is then held to the facts. Of `[tool.uv]` its indexes, "
+        "`constraint-dependencies`, `override-dependencies` and `exclude-newer` count; what it takes from a repository "
+        "or a path is refused, unless `packages` names a wheel of it.",
         'project = "."',
     ),
     "extras": Key("[]", "names", "Extras of the project that are wanted too.", 'extras = ["train"]'),
@@ -301,6 +304,8 @@ def spec_page() -> str:
         "",
         "Written by `scripts/spec_table.py` from the types that read the file. `envkit init` writes a spec with",
         "comments. `torch` and `python` are required. An unknown key is refused, with the nearest one that exists.",
+        "Where there is no `envkit.toml`, the table `[tool.envkit]` of `pyproject.toml` is the spec; `project` is then",
+        'that project, unless it says `project = ""`.',
         "",
         "```toml",
         *(row.example for key, row in SPEC.items() if key not in ("tag", "platform", "guard")),

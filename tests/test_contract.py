@@ -81,7 +81,9 @@ FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room 
 STEPS = {
     "judging": (("throughput", "nvidia_require", "variables"), ("checks",), ("required",), ("judge",), ("pages",)),
     "plan": (
-        ("given", "indexes", "inputs"),
+        ("given", "indexes"),
+        ("uv_project",),
+        ("inputs",),
         ("spec", "shipped"),
         ("lockfile", "flavors"),
         ("apt", "derive", "resolve", "sources"),

@@ -56,7 +56,7 @@ def test_the_build_of_torch_in_a_file_is_left_to_the_key_cuda(tmp_path: Path) ->
         ("-e .", "holds `-e .`, which no index has"),
         ("./wheels/a-1-py3-none-any.whl", "which no index has"),
         ("a @ https://host.invalid/a-1-py3-none-any.whl", "holds a URL for a"),
-        ("--index-url https://user:secret@host.invalid/simple", "names an index of its own"),
+        ("--index-url https://user:secret@host.invalid/simple", "holds a credential in the address of host.invalid"),
         ("--pre", "holds the option `--pre`"),
         ("numpy===2.0", "=== compares text"),
         ("numpy >> 2", "r.txt holds `numpy >> 2`"),
@@ -101,7 +101,7 @@ def test_a_project_with_its_extras_and_groups(tmp_path: Path) -> None:
         (
             '[project]\nname = "a"\ndependencies = ["b"]\n[project.optional-dependencies]\ntrain = []\n'
             '[dependency-groups]\ndev = []\n[tool.uv.sources]\nb = { git = "https://host.invalid/b" }\n',
-            "takes b from elsewhere than the index",
+            "takes b from a repository, not from an index",
         ),
         ("[project\n", "is not TOML"),
     ],

@@ -8,7 +8,7 @@ refused with its name, for it could not be pinned.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from envkit.dockerfile.files import toml
 from envkit.dockerfile.requirements import build_of
 from envkit.errors import UsageError, nearest, one_line
+from envkit.plan import indexes, uv_project
 from envkit.system import files
 
 ANY = "3"  # in place of a Python that is still to be chosen
@@ -45,6 +46,8 @@ class Asked:
     overrides: tuple[str, ...] = ()
     before: str = ""
     python: str = ""
+    index: str = ""
+    extra_index: tuple[str, ...] = ()
 
     def __add__(self, other: Asked) -> Asked:
         return Asked(
@@ -53,6 +56,8 @@ class Asked:
             self.overrides + other.overrides,
             self.before or other.before,
             self.python or other.python,
+            self.index or other.index,
+            tuple(dict.fromkeys(self.extra_index + other.extra_index)),
         )
 
 
@@ -88,8 +93,7 @@ def of_file(path: Path, python: str, machine: str, *, constraints: bool = False,
             bounds = constraints or (found[1] or found[2])[0] == "c"
             asked += of_file(path.parent / found[3].strip(), python, machine, constraints=bounds, depth=depth + 1)
         elif found := _INDEX.match(line):
-            if not build_of(found[1]):  # that of torch's builds is chosen by `cuda`
-                raise UsageError(f"{path} names an index of its own", "name it in the spec: `index` or `extra-index`")
+            asked += _index(path, line, found[1].strip())
         elif _DIRECT.match(line):
             raise UsageError(
                 f"{path} holds `{_shown(line)}`, which no index has", "name it as name==version, or drop it"
@@ -100,6 +104,16 @@ def of_file(path: Path, python: str, machine: str, *, constraints: bool = False,
             one = _applying(requirement(_OPTIONS.sub("", line).strip(), str(path)), python, machine)
             asked += Asked(constraints=one) if constraints else Asked(one)
     return asked
+
+
+def _index(path: Path, line: str, address: str) -> Asked:
+    """The index that a line of a requirements file names; that of torch's builds is chosen by `cuda`."""
+    if build_of(address):
+        return Asked()
+    if line.startswith(("-f", "--find-links")):
+        raise UsageError(f"{path} names a page of links", "name its wheels in `packages`, or an index in `extra-index`")
+    address = indexes.address(str(path), address)
+    return Asked(extra_index=(address,)) if line.startswith("--extra") else Asked(index=address)
 
 
 def _shown(line: str) -> str:
@@ -132,13 +146,21 @@ def _applying(text: str, python: str, machine: str) -> tuple[str, ...]:
     return (str(one),)
 
 
-def of_project(folder: Path, extras: Sequence[str], groups: Sequence[str], python: str, machine: str) -> Asked:
-    """What the project in ``folder`` depends on, with these of its extras and dependency groups.
+def of_project(
+    folder: Path,
+    extras: Sequence[str],
+    groups: Sequence[str],
+    python: str,
+    machine: str,
+    given: Collection[str] = (),
+) -> Asked:
+    """What the project in ``folder`` depends on, with these of its extras and dependency groups; the versions in a
+    uv.lock beside it are constraints.
 
     Raises UsageError for a project without fixed dependencies, an unknown extra or group, another Python, and a
-    dependency that [tool.uv.sources] takes from elsewhere than an index.
+    dependency that uv takes from elsewhere than an index, but for ``given``, whose wheels the spec names.
     """
-    path = folder / "pyproject.toml"
+    path, target = folder / "pyproject.toml", (python, machine)
     try:
         table = toml(files.text(path, "name the folder of a pyproject.toml"))
     except (ValueError, RecursionError) as error:
@@ -159,14 +181,20 @@ def of_project(folder: Path, extras: Sequence[str], groups: Sequence[str], pytho
     own = canonicalize_name(str(project.get("name", "")))
     named = [Requirement(requirement(line, str(path))) for line in lines]
     kept = [one for one in named if canonicalize_name(one.name) != own]
-    _from_index(path, _table(uv, "sources"), kept)
-    packages = [text for one in kept for text in _applying(str(one), python, machine)]
+    uv_project.sources(path, uv, {canonicalize_name(one.name) for one in kept}, given)
+    index, extra_index = uv_project.named_indexes(path, uv)
+    locked = [text for line in uv_project.held(folder, own, extras, groups, given) for text in _applying(line, *target)]
+    if python != ANY:  # the markers have had their say
+        locked = [text.partition(";")[0] for text in locked]
+    packages = [text for one in kept for text in _applying(str(one), *target)]
     return Asked(
         tuple(dict.fromkeys(packages)),
-        tuple(requirement(line, str(path)) for line in _texts(path, uv, "constraint-dependencies")),
+        (*(requirement(line, str(path)) for line in _texts(path, uv, "constraint-dependencies")), *locked),
         tuple(requirement(line, str(path)) for line in _texts(path, uv, "override-dependencies")),
         str(uv.get("exclude-newer", "")),
         str(project.get("requires-python", "")),
+        index,
+        extra_index,
     )
 
 
@@ -233,20 +261,6 @@ def _group(path: Path, groups: Mapping[str, Any], name: str, above: tuple[str, .
         else:
             raise UsageError(f"{path}: dependency group `{name}` holds {one_line(repr(each))}", "write a requirement")
     return lines
-
-
-def _from_index(path: Path, sources: Mapping[str, Any], wanted: Sequence[Requirement]) -> None:
-    """Refuses what [tool.uv.sources] takes from elsewhere; where torch's builds come from is chosen by `cuda`."""
-    names = {canonicalize_name(one.name) for one in wanted}
-    for name, source in sources.items():
-        rows = source if isinstance(source, list) else [source]
-        elsewhere = [row for row in rows if not isinstance(row, Mapping) or "index" not in row]
-        kin = canonicalize_name(name) in ("torch", "torchvision", "torchaudio")
-        if canonicalize_name(name) in names and (elsewhere or not kin):
-            raise UsageError(
-                f"{path}: [tool.uv.sources] takes {name} from elsewhere than the index",
-                "drop the source, and name the index in the spec if it is one: `extra-index`",
-            )
 
 
 def bounds(entries: Sequence[str], key: str, folder: Path, python: str, machine: str) -> tuple[str, ...]:

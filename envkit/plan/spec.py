@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from packaging.requirements import Requirement
@@ -36,6 +37,7 @@ NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
 APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
 ANY_PYTHON = Python(inputs.ANY)
 _TAG = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
+PROJECT = "pyproject.toml"
 _LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
 _EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
@@ -190,13 +192,16 @@ class RawSpec(msgspec.Struct, kw_only=True, rename="kebab"):
 
 
 def load(path: Path) -> Spec:
-    """The spec in the file ``path``, or in envkit.toml of the directory ``path``, with what the files that it names
-    ask for.
+    """The spec in the file ``path``, or in the directory ``path``: its envkit.toml, or else [tool.envkit] of its
+    pyproject.toml; with what the files that it names ask for.
 
     Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar, in any of them.
     """
     if os.path.isdir(path):  # unlike Path.is_dir, no error for a name that no file can have
-        path = path / "envkit.toml"
+        folder = path
+        path = folder / "envkit.toml"
+        if not os.path.lexists(path) and _in_project(folder / PROJECT):
+            path = folder / PROJECT
     try:
         text = files.text(path, "check the file and its permissions")
     except UsageError as error:
@@ -208,14 +213,32 @@ def load(path: Path) -> Spec:
     return gathered(parse(text, path))
 
 
+def _in_project(path: Path) -> bool:
+    """Whether a pyproject.toml has the table that is a spec."""
+    try:
+        return "envkit" in toml(path.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return False
+
+
+def _of_pyproject(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The spec in [tool.envkit]; the project beside it is the spec's, unless it says otherwise."""
+    tool = table.get("tool", {})
+    held = tool.get("envkit") if isinstance(tool, dict) else None
+    if not isinstance(held, dict):
+        raise UsageError(f"{path} has no table [tool.envkit]", "write it there, or name an envkit.toml")
+    own = {"project": "."} if isinstance(table.get("project"), dict) else {}
+    return {**own, **held}
+
+
 def gathered(spec: Spec) -> Spec:
     """The spec with what its requirements files and its project ask for, as they are now."""
     folder, target = spec.path.parent, (str(spec.python), spec.platform.machine)
-    asked = Asked()
+    asked, named = Asked(), {wheel.name for wheel in spec.given}
     for name in spec.requirements:
         asked += inputs.of_file(folder / name, *target)
     if spec.project:
-        asked += inputs.of_project(folder / spec.project, spec.extras, spec.groups, *target)
+        asked += inputs.of_project(folder / spec.project, spec.extras, spec.groups, *target, named)
     overrides = inputs.bounds(spec.overrides, "overrides", folder, *target) + asked.overrides
     if any(canonicalize_name(Requirement(text).name) == "torch" for text in overrides):
         raise UsageError("`overrides` holds torch", "say it by the key `torch`")
@@ -224,6 +247,8 @@ def gathered(spec: Spec) -> Spec:
         spec,
         given=wheels,
         wheels=tuple(wheel.said for wheel in wheels),
+        index=spec.index or asked.index,
+        extra_index=tuple(dict.fromkeys(spec.extra_index + asked.extra_index)),
         packages=tuple(dict.fromkeys(spec.packages + asked.packages)),
         constraints=inputs.bounds(spec.constraints, "constraints", folder, *target) + asked.constraints,
         overrides=overrides,
@@ -238,6 +263,8 @@ def parse(text: str, path: Path) -> Spec:
         table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "fix the line named above") from error
+    if path.name == PROJECT:
+        table = _of_pyproject(table, path)
     # [check] are the settings of `envkit check`, which reads and checks them itself.
     written = fit({key: value for key, value in table.items() if key != "check"}, RawSpec, str(path))
     name = _default_name(path) if written.name is None else written.name

@@ -274,7 +274,7 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
         local = local or (found.variant if pin.name == "torch" else "")
         wheels.append(Install("uv", pin.name, lines.key(pin.name), f"=={pin.version}", version, local, locked=True))
     installs = tuple(wheels)
-    spec, disagreements = "", None
+    spec, disagreements, made = "", None, found
     beside = context.read("envkit.toml") if context is not None else ""
     if isinstance(beside, FileText):
         spec = posixpath.join(posixpath.dirname(path), "envkit.toml")
@@ -286,9 +286,10 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
             held: dict[str, Any] = {
                 key: found.wish.get(key, ()) for key in ("packages", "constraints", "overrides", "wheels")
             }
-            wanted = replace(wanted, **held, before=str(found.wish.get("before", "")))
+            wanted = replace(wanted, **held, before=str(found.wish.get("before", "")), index="", extra_index=())
+            made = replace(found, wish={key: value for key, value in found.wish.items() if key != "indexes"})
         disagreements = tuple(
-            Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, found)
+            Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, made)
         )
     python = Observed.of(str(found.python), f"{path}:{lines.key('python').line}")
     leaves_open = tuple(
