@@ -97,8 +97,8 @@ SPEC = {
         "taken; what is held back is said, with what keeps it. A release from years before its torch or a pre-release "
         "is taken only if you pin or name it. A package without a wheel is [built from its "
         "source](reproducible.md#packages-without-a-wheel) if it is plain Python. A wheel that no index has is named "
-        "by its file (`./wheels/ours-1.0-py3-none-any.whl`) or its address, which needs a hash; the lock holds its name "
-        "and hash, and a build and `envkit vendor` get the file.",
+        "by its file (`./wheels/ours-1.0-py3-none-any.whl`) or its address, which needs a hash; the lock holds its "
+        "name and hash, and a build and `envkit vendor` get the file.",
         'packages = ["numpy", "einops==0.8.*"]',
     ),
     "requirements": Key(

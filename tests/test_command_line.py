@@ -131,7 +131,8 @@ def test_help_is_in_groups_and_cuts_no_sentence(envkit: Envkit) -> None:
     text = envkit("--help").out
     titles = re.findall(r"(?m)^(\S.*):$", text)
     assert titles == [
-        "Make an image", "Examine an image", "Examine a machine", "Files and facts", "Failing jobs", "Shell", "Options",
+        "Make an image", "Packages of a spec", "Examine an image", "Examine a machine", "Files and facts",
+        "Failing jobs", "Shell", "Options",
     ]  # fmt: skip
     assert "..." not in text.split("Make an image:")[1]
     groups = re.findall(r"(?m)^(\S.*):$", envkit("preflight", "-h").out)

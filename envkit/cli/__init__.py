@@ -18,7 +18,8 @@ from envkit.cli.ending import Answer, run, say
 
 __all__ = ["app", "invoke", "main", "parser", "run", "say"]
 
-for _group in ("generate", "images", "machines", "files", "failures", "completion"):  # the order of verbs in --help
+# the order of verbs in --help
+for _group in ("generate", "packages", "images", "machines", "files", "failures", "completion"):
     import_module(f"{__name__}.{_group}")
 
 

@@ -25,8 +25,9 @@ BEFORE_COMMANDS = ("preflight", "debug")
 COMPLETE = "_ENVKIT_COMPLETE"  # the variable by which a shell's script asks for completions
 
 # The panels of --help in their order.
-MAKE, LOOK, MACHINE, WRITTEN, FAILED, SHELL = (
-    "Make an image", "Examine an image", "Examine a machine", "Files and facts", "Failing jobs", "Shell",
+MAKE, PACKAGES, LOOK, MACHINE, WRITTEN, FAILED, SHELL = (
+    "Make an image", "Packages of a spec", "Examine an image", "Examine a machine", "Files and facts", "Failing jobs",
+    "Shell",
 )  # fmt: skip
 
 

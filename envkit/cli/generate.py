@@ -119,13 +119,13 @@ def lock(
             upgrade=names,
             may_stay_open=may_stay_open,
             warn=warn,
-            accept=_accept,
+            accept=accept,
         )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
 
 
-def _accept(spec: Spec, known: Facts, made: Lock) -> None:
+def accept(spec: Spec, known: Facts, made: Lock) -> None:
     """Holds a new lock to the checks of files; they are imported where there is one."""
     from envkit.static.before_writing import refuse
 
@@ -233,7 +233,7 @@ def build(
     else:
         made = ensure_lock(
             parsed_spec, facts.load(), lambda: connected, say,
-            refresh_os=refresh_os, may_stay_open=may_stay_open, accept=_accept,
+            refresh_os=refresh_os, may_stay_open=may_stay_open, accept=accept,
         )  # fmt: skip
         pipeline.write_dockerfile(parsed_spec, made)
     named = None if vendored else indexes.of(parsed_spec.index, parsed_spec.extra_index)
@@ -280,7 +280,7 @@ def save_inputs(
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     connected = connect(engine, say)
-    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=_accept)
+    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=accept)
     with no_room.into(directory):
         named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
         vendor.save(made, directory, connected, facts.load(), say, named, parsed_spec.given)
@@ -338,7 +338,7 @@ def up(
         require_gpu=require_gpu,
         may_stay_open=may_stay_open,
         warn=warn,
-        accept=_accept,
+        accept=accept,
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")

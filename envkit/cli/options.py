@@ -67,6 +67,7 @@ class _Spec(click.Path):
 
 
 NAME_OR_FILE = _NameOrFile()
+SPEC = _Spec()
 
 
 def spec_at(path: Path) -> Path:
@@ -127,7 +128,7 @@ SpecPath = Annotated[
     Path,
     Argument(
         metavar="SPEC",
-        click_type=_Spec(),
+        click_type=SPEC,
         help="envkit.toml, the directory that contains it, or the name of a spec that comes with envkit.",
     ),
 ]

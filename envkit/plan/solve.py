@@ -197,17 +197,50 @@ class _Uv:
         With ``alone`` nothing that they need, and also releases without a wheel: uv then reads no METADATA, which for a
         source archive would mean to run it.
         """
-        wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
+        answer = self.folder / f"pylock.{name}.toml"
+        answer.unlink(missing_ok=True)
+        if kept:  # uv prefers what the file that it is to write says already
+            held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
+            answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
+        self._compile(name, requirements, answer, flags, constraints, alone)
+        found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
+        return [package for package in found if isinstance(package, dict)]
+
+    def requirers(self, requirements: tuple[str, ...], *flags: str) -> dict[str, tuple[str, ...]]:
+        """Who requires each distribution that ``requirements`` come to, by name; from uv's cache where it can."""
+        answer = self.folder / "requirers.txt"
+        flags = (*flags, "--annotate", "--annotation-style", "line")
+        try:
+            self._compile("requirers", requirements, answer, (*flags, "--offline"))
+        except NoRoom:
+            raise
+        except (Unsatisfiable, Undecided):
+            self._compile("requirers", requirements, answer, flags)
+        found: dict[str, tuple[str, ...]] = {}
+        for line in answer.read_text(encoding="utf-8").splitlines():
+            pin, _, via = line.partition("# via ")
+            if not pin or pin.startswith("#"):
+                continue
+            names = tuple(sorted(name for name in via.split(", ") if name and not name.startswith("-")))
+            found[canonicalize_name(Requirement(pin.strip()).name)] = names
+        return found
+
+    def _compile(
+        self,
+        name: str,
+        requirements: tuple[str, ...],
+        answer: Path,
+        flags: tuple[str, ...],
+        constraints: tuple[str, ...] = (),
+        alone: bool = False,
+    ) -> None:
+        wish, bounds = (self.folder / file for file in (f"{name}.in", f"{name}.bounds"))
         lines = given.solved(requirements, self.place.given)
         wish.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         constraints += self.place.constraints
         bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
         overrides = self.folder / f"{name}.overrides"
         overrides.write_text("".join(line + "\n" for line in self.place.overrides), encoding="utf-8")
-        answer.unlink(missing_ok=True)
-        if kept:  # uv prefers what the file that it is to write says already
-            held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
-            answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
         argv = [
             proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header",
             *(["--no-deps"] if alone else ["--only-binary", ":all:"]),
@@ -228,8 +261,6 @@ class _Uv:
             if _REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):
                 raise error
             raise _failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
-        found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
-        return [package for package in found if isinstance(package, dict)]
 
     def again(
         self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
@@ -241,6 +272,12 @@ class _Uv:
             raise
         except (Unsatisfiable, Undecided):
             return self.compile(name, requirements, *flags, constraints=constraints)
+
+
+def requirers(requirements: Sequence[str], place: TargetPlatform) -> dict[str, tuple[str, ...]]:
+    """Who requires each distribution that ``requirements`` come to, by name; raises what ``closure`` does."""
+    with files.scratch("lock") as folder:
+        return _Uv(folder, place).requirers(tuple(requirements), *_target(place))
 
 
 def _uv_cache() -> str:

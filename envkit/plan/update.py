@@ -6,11 +6,13 @@ solves.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Collection
 from functools import partial
 
 from envkit.engine import BaseRequest, Engine, Say
-from envkit.errors import Undecided
+from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.plan import derive, solve
 from envkit.plan import lockfile as locks
@@ -19,6 +21,7 @@ from envkit.plan.flavors import RUNTIME
 from envkit.plan.lockfile import Lock
 from envkit.plan.resolve import Choice
 from envkit.plan.spec import Spec
+from envkit.system import files
 from envkit.system.files import cache_dir
 from envkit.system.no_room import NoRoom
 
@@ -81,9 +84,39 @@ def make_lock(
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
 ) -> Lock:
-    """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of ``previous``,
-    for the lock that is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees
-    it before it is written, and raises for one that is not to be."""
+    """``new_lock``, written beside the spec."""
+    made = new_lock(
+        spec,
+        facts,
+        connect,
+        say,
+        previous=previous,
+        upgrade=upgrade,
+        may_stay_open=may_stay_open,
+        warn=warn,
+        accept=accept,
+    )
+    path = locks.path_of(spec)
+    locks.save(made, path)
+    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
+    return made
+
+
+def new_lock(
+    spec: Spec,
+    facts: Facts,
+    connect: Callable[[], Engine | None],
+    say: Say,
+    *,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+    may_stay_open: Collection[str] = (),
+    warn: Say | None = None,
+    accept: Accept = lambda spec, facts, lock: None,
+) -> Lock:
+    """A lock for ``spec`` as of now; see ``envkit.plan.solve.lock`` for what stays of ``previous``, for the lock that
+    is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees it, and raises
+    for one that is not to be written."""
     facts = derive.for_spec(spec, facts, say)
     made = solve.lock(
         spec,
@@ -97,10 +130,24 @@ def make_lock(
         warn=warn,
     )
     accept(spec, facts, made)
-    path = locks.path_of(spec)
-    locks.save(made, path)
-    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
     return made
+
+
+def save_both(spec: Spec, was: str, text: str, made: Lock) -> None:
+    """Writes the spec's new ``text`` and its lock, both or none; ``was`` is the text that the change began with.
+
+    Raises UsageError where the spec is another by now, and what ``files.write`` does.
+    """
+    if files.text(spec.path, "check the file and its permissions") != was:
+        raise UsageError(f"{spec.path} was changed while the lock was made, and nothing was written", "run it again")
+    path = files.beside(spec.path.parent, spec.path.name)
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    files.write(path, text, mode)
+    try:
+        locks.save(made, locks.path_of(spec))
+    except BaseException:  # an end by Ctrl-C too
+        files.write(path, was, mode)
+        raise
 
 
 def ensure_lock(
