@@ -76,10 +76,7 @@ def lock(
     check: Annotated[bool, Option("--check", help="Change nothing; exit 1 if spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions that fit; pin the base, every wheel and every Debian package in envkit.lock."""
-    from envkit import facts
-    from envkit.engine.choice import connect
     from envkit.plan import lockfile as locks
-    from envkit.plan import update
     from envkit.plan.spec import load
 
     if check and (upgrade or upgrade_package or refresh_os):
@@ -108,6 +105,10 @@ def lock(
         _say_unpinned(found)
         made = found
     else:
+        from envkit import facts  # a lock that answers its spec waits for none of these
+        from envkit.engine.choice import connect
+        from envkit.plan import update
+
         if refresh_os and names != ():
             names = (*(names or ()), *update.debs_of(found)) or None
         made = update.make_lock(
