@@ -421,7 +421,8 @@ def test_torch_by_release_prefix_variant_and_specifier() -> None:
     [
         ("2.6.1", "nearest known: 2.6.0"),
         ("2.6.0+cu125", "its builds: cu118, cu124, cu126"),
-        (">=9", "nearest known: 2."),
+        (">=9", "write a range with one of them, such as >=2."),
+        (">=2.6,<2.5", "write a range with one of them, such as >=2."),
         ("latest", "newest known: 2."),
         ("", "newest known: 2."),
         ("2.6.x", "nearest known: 2.6.0"),

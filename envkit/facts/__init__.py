@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
-from envkit.errors import UsageError
+from envkit.errors import UsageError, one_line
 from envkit.facts.rows import ArchRow as ArchRow
 from envkit.facts.rows import CudaErrorRow as CudaErrorRow
 from envkit.facts.rows import CudaOldRow as CudaOldRow
@@ -470,6 +470,10 @@ class Facts:
         builds = [row.variant for row in self.torches if str(row.torch) == release]
         if builds:
             return UsageError(f"torch {release} has no build `{text}`", f"its builds: {', '.join(builds)}")
+        if any(sign in text for sign in "<>!~,"):
+            known = sorted({row.torch for row in self.torches})
+            said = f"no torch release that the facts know, {known[0]} to {known[-1]}, is `{one_line(text)}`"
+            return UsageError(said, f"write a range with one of them, such as >={known[-1]}")
         return _unknown_version("torch release", text, [str(row.torch) for row in reversed(self.torches)])
 
     def gpu(self, text: str) -> GpuRow:

@@ -8,9 +8,10 @@ that no candidate meets is what cannot hold together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from itertools import combinations
 
 from packaging.requirements import Requirement
@@ -23,12 +24,15 @@ from envkit.facts import Coverage, DriverFloor, Facts, GpuRow, ImageTag, NgcRow,
 from envkit.facts.rows import DerivedRow
 from envkit.plan.flavors import Extras, extras
 from envkit.plan.inputs import admits_python
-from envkit.plan.spec import ANY_PYTHON, Base, Flavor, Platform, Spec
+from envkit.plan.spec import ANY_PYTHON, Base, Flavor, Platform, Spec, TorchWish
 from envkit.versions import Cuda, Driver, Glibc, Python, Sm, Torch
 
 _MOST_LINES = 6  # of evidence in a refusal: what fills a screen is not read
 _MOST_OF_A_KIND = 3
 _MOST_NAMES = 16  # in one sentence
+_MOST_CHANGES = 4
+_CHANGE = "change the spec"
+_CHOOSE = f"choose one of the nearest, or {_CHANGE}"
 
 
 # What Inductor's C++ builder and Triton's launcher import in every release, and torch's METADATA does not ask for
@@ -188,6 +192,18 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
     if spec.any_python and spec.python == ANY_PYTHON:
         yield from feasible(settled(spec, facts)[0], facts)
         return
+    try:
+        yield from _feasible(spec, facts, _explain)
+    except Unsatisfiable as error:
+        if not error.nearest:
+            error.nearest = tuple(_changes(spec, facts))
+            if error.nearest and error.fix is _CHANGE:
+                error.fix = _CHOOSE
+        raise
+
+
+def _feasible(spec: Spec, facts: Facts, refusal: Callable[[_Request], UsageError]) -> Iterator[Choice]:
+    """``feasible``; ``refusal`` is what is raised where the facts allow no choice."""
     oses = _oses(spec, facts)
     if spec.base is Base.NGC:
         yield _ngc(spec, facts, oses)
@@ -205,7 +221,7 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
                 yield _choice(request, row, os)
                 break
     if not held:
-        raise _explain(request)
+        raise refusal(request)
 
 
 def settled(spec: Spec, facts: Facts, held: Python | None = None) -> tuple[Spec, ...]:
@@ -242,12 +258,12 @@ def settled(spec: Spec, facts: Facts, held: Python | None = None) -> tuple[Spec,
 
 def _wish(spec: Spec, facts: Facts) -> _Request:
     """The names of the spec looked up; raises UsageError for one that the facts do not hold."""
-    newest, *_ = rows = facts.torches_of_wish(str(spec.torch), spec.torch.admits)
+    rows = facts.torches_of_wish(str(spec.torch), spec.torch.admits)
     asked = frozenset(row.torch for row in rows)
     beside = _torch_in_packages(spec)
     releases = frozenset(torch for torch in asked if beside.contains(str(torch)))
     if not releases:
-        _packages(spec, Version(str(newest.torch)))
+        raise _contradiction(spec, asked)
     # The wheel tags of a build off the default index were not read; the same release is built for the same Pythons and
     # on the same system, so its default build stands in here, and the lock is the proof.
     tagged = {row.torch: row for row in facts.torches if row.pythons}
@@ -581,6 +597,23 @@ def _torch_in_packages(spec: Spec) -> SpecifierSet:
     return SpecifierSet(",".join(str(one.specifier) for one in asked if canonicalize_name(one.name) == "torch"))
 
 
+def _contradiction(spec: Spec, asked: Iterable[Torch]) -> Unsatisfiable:
+    """The refusal of packages and constraints that leave no release of torch that the key `torch` means."""
+    lines = [
+        (key, one)
+        for key, texts in (("packages", spec.packages), ("constraints", spec.constraints))
+        for one in map(Requirement, texts)
+        if canonicalize_name(one.name) == "torch"
+    ]
+    for key, one in lines:
+        if not any(one.specifier.contains(str(torch), prereleases=True) for torch in asked):
+            chain = (f'cannot be satisfied together: {key} = ["{one}"] and torch = "{spec.torch}"',)
+            return Unsatisfiable(f"`{key}` asks for {one}, but `torch` is {spec.torch}", chain, (), _CHANGE)
+    named = _listed([f"{one} (`{key}`)" for key, one in lines])
+    said = f"no release of torch that `torch` = {spec.torch} admits meets {named} together"
+    return Unsatisfiable(said, (f"cannot be satisfied together: {named}",), (), _CHANGE)
+
+
 def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
     """The spec's packages; raises UsageError for a torch among them that the spec's own torch is not."""
     kept = []
@@ -644,7 +677,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
                 f"{row.image}:{row.tag} {what} {have}, but the spec says {asked}",
                 (told, *compat),
                 tuple(nearest[-3:]),
-                "choose one of the nearest, or change the spec" if nearest else "change the spec",
+                _CHOOSE if nearest else _CHANGE,
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
@@ -684,7 +717,7 @@ def _explain(request: _Request) -> Unsatisfiable:
         alone = "cannot be satisfied, whatever else changes" if len(kept) == 1 else "cannot be satisfied together"
         chain = (f"{alone}: {_as_written(request, kept)}", *chain)
     nearest = _nearest(request, candidates)
-    fix = "choose one of the nearest, or change the spec" if nearest else "change the spec"
+    fix = _CHOOSE if nearest else _CHANGE
     if kept == {"python", "os"} and (having := [row for row in request.facts.oses if row.python == spec.python]):
         named = " or ".join(f'"{row.name}"' for row in having)
         fix = f'for Python {spec.python} set os = {named}, or let python = "auto" choose that of {spec.os}'
@@ -866,6 +899,76 @@ def _nearest(request: _Request, candidates: Iterable[_Candidate]) -> tuple[str, 
             changes = len({key for each in one.found for key in each.keys})
             ranked.add((changes, steps, not one.row.default, f"torch {one.row.torch} with CUDA {one.row.cuda}"))
     return tuple(text for *_, text in sorted(ranked)[:3])
+
+
+def _changes(spec: Spec, facts: Facts) -> Iterator[str]:
+    """At most _MOST_CHANGES changes after which the facts allow a choice, each tried: of torch, of one other key, and
+    where none of these does, of one key and torch."""
+    any_torch = replace(spec, torch=TorchWish(">0"), cuda=None)
+    rounds = (("", [(_torch_said, any_torch), *_changed(spec, facts)]), (" and ", _changed(any_torch, facts)))
+    found = 0
+    for beside, changes in rounds:
+        for text, changed in changes:
+            if found < _MOST_CHANGES and (choice := _granted(changed, facts)) is not None:
+                found += 1
+                yield text(choice) + (beside and beside + _torch_said(choice))
+        if found:
+            return
+
+
+def _changed(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice], str], Spec]]:
+    """The spec with another value of one key, and how that is said of the choice that it allows."""
+    for key, texts in (("packages", spec.packages), ("constraints", spec.constraints)):
+        of_torch = [text for text in texts if canonicalize_name(Requirement(text).name) == "torch"]
+        if of_torch:
+            left = tuple(text for text in texts if text not in of_torch)
+            yield _said(f"{key} without {_quoted(of_torch)}"), replace(spec, **{key: left})  # type: ignore[arg-type]
+    if spec.tag and spec.base is not Base.NGC:
+        yield _said("no `tag`"), replace(spec, tag="")
+    if spec.os != "auto":
+        yield lambda choice: f'os = "{choice.os}"', replace(spec, os="auto")
+    if spec.base is not Base.WHEELS:
+        yield _said(f'base = "{Base.WHEELS}"'), replace(spec, base=Base.WHEELS, tag="")
+    here = spec.python.minor
+    for python in sorted({os.python for os in facts.oses}, key=lambda one: (abs(one.minor - here), -one.minor)):
+        if python != spec.python:
+            yield partial(_python_said, python), replace(spec, python=python)
+    kinds: dict[Sm, list[str]] = {}
+    for name in spec.gpus:
+        kinds.setdefault(facts.gpu(name).sm, []).append(name)
+    for names in kinds.values():
+        left = tuple(name for name in spec.gpus if name not in names)
+        yield _said(f"gpus without {_quoted(names)}"), replace(spec, gpus=left)
+    if spec.drivers:
+        oldest = min(map(facts.oldest_release, spec.drivers))
+        floors = [facts.driver_min(row.toolkit or row.cuda) for row in facts.torches]
+        newer = {driver for floor in floors for driver in (floor.compat, floor.own) if driver and driver > oldest}
+        for driver in sorted(newer):
+            if _granted(replace(spec, drivers=(driver,)), facts) is not None:
+                yield _said(f'driver = "{driver}" or newer'), replace(spec, drivers=(driver,))
+                break
+    if spec.platform is not Platform.AMD64:
+        yield _said(f'platform = "{Platform.AMD64}"'), replace(spec, platform=Platform.AMD64)
+
+
+def _torch_said(choice: Choice) -> str:
+    return f"torch {choice.torch.base_version} with CUDA {choice.cuda}"
+
+
+def _said(text: str) -> Callable[[Choice], str]:
+    return lambda choice: text
+
+
+def _python_said(python: Python, choice: Choice) -> str:
+    return f'python = "{python}"' + (f" with {choice.os}" if choice.os else "")
+
+
+def _granted(spec: Spec, facts: Facts) -> Choice | None:
+    """What the facts choose for ``spec``, None where they allow nothing."""
+    try:
+        return next(_feasible(spec, facts, lambda request: UsageError("")))
+    except UsageError:
+        return None
 
 
 def _listed(items: list[str]) -> str:
