@@ -137,7 +137,7 @@ def why(
     from envkit.plan import requires
     from envkit.system import index
 
-    lock, _ = _locked(spec)
+    parsed, lock, _ = _locked(spec)
     name = requires.in_lock(lock, package)
     document: dict[str, object]
     if name not in {pin.name for pin in lock.wheels}:
@@ -145,7 +145,7 @@ def why(
         document = {"name": name, "version": deb.version, "layer": deb.layer, "kind": "deb"}
         kind = "a Debian package"
     else:
-        held, asked, unread = _members(lock), dict[str, str](), ""
+        held, asked, unread = _members(lock, parsed), dict[str, str](), ""
         if held[name].by:
             try:
                 asked, unread = requires.bounds(held, name, lock, index.configured())
@@ -170,8 +170,8 @@ def tree(
     """Print what the lock contains as a tree: what the spec asks for, and what that requires."""
     from envkit.plan import requires
 
-    lock, path = _locked(spec)
-    held = _members(lock)
+    parsed, lock, path = _locked(spec)
+    held = _members(lock, parsed)
     needs = requires.needed(held)
     packages = [{**_plain(member), "requires": needs[name]} for name, member in sorted(held.items())]
     marked = list(requires.tree(held, depth))
@@ -225,10 +225,11 @@ def outdated(
     raise Exit(1 if changes else 0)
 
 
-def _locked(at: Path) -> tuple[Lock, Path]:
+def _locked(at: Path) -> tuple[Spec, Lock, Path]:
     from envkit.plan.spec import load
 
-    return _locked_beside(load(options.spec_at(at)))
+    spec = load(options.spec_at(at))
+    return spec, *_locked_beside(spec)
 
 
 def _locked_beside(spec: Spec) -> tuple[Lock, Path]:
@@ -244,11 +245,11 @@ def _locked_beside(spec: Spec) -> tuple[Lock, Path]:
     return found, path
 
 
-def _members(lock: Lock) -> dict[str, Member]:
+def _members(lock: Lock, spec: Spec) -> dict[str, Member]:
     from envkit import facts
     from envkit.plan import requires
 
-    return requires.members(lock, facts.load())
+    return requires.members(lock, spec, facts.load())
 
 
 def _plain(member: Member) -> dict[str, object]:

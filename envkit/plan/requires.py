@@ -21,7 +21,7 @@ from envkit.facts.derived import environment, requirements
 from envkit.plan import lockfile as locks
 from envkit.plan import solve
 from envkit.plan.lockfile import Lock, Pin
-from envkit.plan.spec import Base, Platform
+from envkit.plan.spec import Base, Platform, Spec
 from envkit.system import proc
 
 if TYPE_CHECKING:
@@ -40,18 +40,13 @@ class Member:
     by: tuple[str, ...]
 
 
-def members(lock: Lock, facts: Facts) -> dict[str, Member]:
-    """The wheels of ``lock`` by name, with who asks for them.
+def members(lock: Lock, spec: Spec, facts: Facts) -> dict[str, Member]:
+    """The wheels of ``lock``, which lies beside ``spec``, by name, with who asks for them.
 
     Raises Undecided where uv's cache does not have the answer and the package index cannot be asked.
     """
-    place = solve.TargetPlatform(
-        lock.python,
-        Platform(lock.platform).machine,
-        next((row.glibc for row in facts.oses if row.name == lock.os), min(row.glibc for row in facts.oses)),
-        lock.backend,
-        overrides=_texts(lock, "overrides"),
-    )
+    glibc = next((row.glibc for row in facts.oses if row.name == lock.os), min(row.glibc for row in facts.oses))
+    place = solve.place_of(spec, lock, glibc)
     wished: dict[str, list[str]] = {"torch": [_of_torch(lock)]}
     for line in _texts(lock, "packages"):
         wished.setdefault(_name(line), []).append(line)

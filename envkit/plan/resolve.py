@@ -197,8 +197,7 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
     except Unsatisfiable as error:
         if not error.nearest:
             error.nearest = tuple(_changes(spec, facts))
-            if error.nearest and error.fix is _CHANGE:
-                error.fix = _CHOOSE
+            error.fix = _CHOOSE if error.nearest and error.fix == _CHANGE else error.fix
         raise
 
 

@@ -248,7 +248,8 @@ class _Uv:
             "--python-version", str(self.place.python), *flags,
             *(["--constraints", str(bounds)] if constraints else []),
             *(["--overrides", str(overrides)] if self.place.overrides else []),
-            *(["--exclude-newer", self.place.before] if self.place.before else []),
+            # of a day alone uv takes what was uploaded on it too
+            *(["--exclude-newer", f"{self.place.before}T00:00:00Z"] if self.place.before else []),
             *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
@@ -350,6 +351,13 @@ def _place(spec: Spec, choice: Choice) -> TargetPlatform:
     named = indexes.of(spec.index, spec.extra_index)
     asked = spec.constraints, spec.overrides, spec.before, named, given.here(spec.given)
     return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend, *asked)
+
+
+def place_of(spec: Spec, made: Lock, glibc: Glibc) -> TargetPlatform:
+    """The place that the wheels of the lock ``made`` beside ``spec`` are for; its bounds are no part of it, for its
+    releases are known."""
+    machine, overrides = Platform(made.platform).machine, made.wish.get("overrides", ())
+    return TargetPlatform(made.python, machine, glibc, made.backend, (), tuple(overrides))
 
 
 def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -541,7 +549,7 @@ def _chosen(
     refused: Unsatisfiable | None = None
     for one in settled(spec, facts, held):
         try:
-            chosen = together.choose(one, facts, partial(_asker, one, beside, built_at), say)
+            chosen = together.choose(one, facts, partial(_asker, beside, built_at), say)
         except Unsatisfiable as error:
             if not spec.any_python:
                 raise
@@ -555,7 +563,7 @@ def _chosen(
     raise refused
 
 
-def _asker(spec: Spec, kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice) -> together.Ask:
+def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
     return partial(_ask, choice, spec, kept=kept, built=built_at(spec.python, choice.glibc))
 
 
@@ -761,5 +769,5 @@ def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
             raise UsageError(
                 f"{pin.name} {pin.version} belongs to CUDA {found[2]}, torch {choice.torch} to CUDA {choice.cuda}: "
                 "their files have the same paths",
-                f"ask for the package of CUDA {major}, or drop it from `packages`",
+                f"ask for {found[1]}-cu{major}, or drop it from `packages`",
             )

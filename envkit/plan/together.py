@@ -11,24 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envkit.errors import EnvkitError, Undecided, Unsatisfiable
+from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts.pairs import goes_with
 from envkit.plan.resolve import Choice, feasible
-from envkit.plan.spec import Spec, TorchWish
-from envkit.versions import Torch
+from envkit.plan.spec import Platform, Spec, TorchWish
+from envkit.system import proc
+from envkit.versions import Python, Torch
 
 Say = Callable[[str], None]
 
 _YEARS_S = 2 * 365 * 86400  # a release that is older than its torch by more was made for another torch
 _TRIES = 12  # solves of one group; each answers in about a second
 _MOST_REASONS = 3
+_MOST_NEAREST = 4
 
 
 class Unreached(Undecided):
@@ -58,6 +62,16 @@ class Ask(Protocol):
     ) -> Mapping[str, Release]: ...
 
 
+Solver = Callable[[Choice, Spec], Ask]  # the solver for a choice of a spec, which may be a changed one
+
+
+_Say = Callable[["Chosen"], str]  # what is said of a solution
+
+
+class Unmeant(Unsatisfiable):
+    """The requirements have a solution, and nobody who wrote them meant it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What was chosen: ``releases`` as the solver found them and ``bounds`` under which, both empty where nothing was
@@ -69,7 +83,7 @@ class Chosen:
     over: tuple[Choice, ...] = ()
 
 
-def choose(spec: Spec, facts: Facts, solver: Callable[[Choice], Ask], say: Say) -> Chosen:
+def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
     """The choice that lets what ``spec`` asks for be newest.
 
     Builds that only an index out of reach has are left out, and it is said.  Raises what ``resolve`` raises;
@@ -85,7 +99,7 @@ def choose(spec: Spec, facts: Facts, solver: Callable[[Choice], Ask], say: Say) 
         if closed and group[0].backend:
             continue
         try:
-            return _among(spec, group, facts, solver(group[0]))
+            return _among(spec, group, facts, solver(group[0], spec))
         except Unreached as error:
             if not group[0].backend or len(choices) == len(group):
                 raise refused or error from None
@@ -95,11 +109,35 @@ def choose(spec: Spec, facts: Facts, solver: Callable[[Choice], Ask], say: Say) 
         except Unsatisfiable as error:
             refused = error
     assert refused is not None
-    if isinstance(refused, Unsatisfiable) and not refused.nearest:
-        refused.nearest = tuple(_nearest(spec, facts, solver))
+    if isinstance(refused, Unsatisfiable):
+        if not isinstance(refused, Unmeant):
+            refused.chain = (*refused.chain, *_torch_wanted(spec, choices, facts, solver))
+        refused.nearest = (*_nearest(_small(spec), facts, solver), *refused.nearest)
+        refused.nearest = refused.nearest or _nearest(_large(spec, facts), facts, solver)
         if refused.nearest:
             refused.fix = "choose one of the nearest, or change the spec"
     raise refused
+
+
+def _torch_wanted(spec: Spec, choices: Sequence[Choice], facts: Facts, solver: Solver) -> tuple[str, ...]:
+    """The torch that the rest of the spec goes with, and what is in its way: a line, or none where that is not the
+    trouble."""
+    choice = next((one for one in choices if not one.backend), choices[0])
+    asked = [line for line in choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
+    try:
+        wanted = Version(solver(choice, spec)([*asked, "torch"])["torch"].version).public
+    except EnvkitError:
+        return ()
+    if wanted in {str(one.torch) for one in choices}:
+        return ()
+    said = f"the rest of the spec goes with torch {wanted}"
+    if not spec.torch.admits(Torch(wanted)):
+        return (f"{said}, but `torch` is {spec.torch}",)
+    try:
+        next(feasible(replace(spec, torch=TorchWish(wanted)), facts))
+    except UsageError as error:
+        return (f"{said}, but {error.message}",)
+    return ()
 
 
 def _asked(spec: Spec) -> list[Requirement]:
@@ -132,7 +170,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
     asked = [line for line in group[0].requirements if canonicalize_name(Requirement(line).name) != "torch"]
     left = list(group)
     bounds: list[str] = []
-    late: Unsatisfiable | None = None
+    late: Unmeant | None = None
     for _ in range(_TRIES):
         try:
             found = ask([*asked, _torch(left, facts)], bounds)
@@ -148,6 +186,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
             if fitting:
                 left = fitting
             else:
+                late = late or _of_another(odd, Torch(torch), facts)
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
         held = _left_behind(spec, choice, found, ask)
@@ -164,6 +203,13 @@ def _mismatched(found: Mapping[str, Release], torch: Torch, facts: Facts) -> Rel
     return next(
         (one for one in found.values() if goes_with(one.name, Version(one.version).public, torch, facts) is False), None
     )
+
+
+def _of_another(odd: Release, torch: Torch, facts: Facts) -> Unmeant:
+    """The refusal of a release that is for another torch than any that the facts allow."""
+    goes = facts.torches_of(odd.name, Version(odd.version).public)
+    said = f"{odd.name} {odd.version} is for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
+    return Unmeant(said, (), (), f"change {odd.name}, or torch")
 
 
 def _left_behind(
@@ -197,16 +243,19 @@ def _years_before(release: Release, choice: Choice) -> bool:
 
 def _too_old(
     release: Release, newest: Release | None, choice: Choice, ask: Ask, asked: Sequence[str], torch: str
-) -> Unsatisfiable:
+) -> Unmeant:
     """The refusal of a release that nobody meant."""
     year = datetime.fromtimestamp(release.uploaded, UTC).year if release.uploaded else "an unknown year"
-    kind = "pre-release" if Version(release.version).is_prerelease else "release"
-    said = f"the newest {release.name} that goes with the rest of the spec is {kind} {release.version} of {year}"
-    if choice.row is not None:
-        said += f"; torch {choice.torch} is of {choice.row.released[:4]}"
-    chain = (f"newest: {release.name} {newest.version}", _why(newest, ask, asked, torch)) if newest else ()
-    fix = f"change what keeps it from being newer, or pin it: {release.name}=={release.version}"
-    return Unsatisfiable(said, chain, (), fix)
+    nearest, chain = (f"{release.name} {release.version}",), tuple[str, ...]()
+    if Version(release.version).is_prerelease:
+        said = f"no {release.name} but pre-release {release.version} goes with the rest of the spec"
+    else:
+        said = f"the newest {release.name} that goes with the rest of the spec is release {release.version} of {year}"
+        if choice.row is not None:
+            said += f"; torch {choice.torch} is of {choice.row.released[:4]}"
+    if newest and newest.version != release.version:
+        chain = (f"newest: {release.name} {newest.version}", _why(newest, ask, asked, torch))
+    return Unmeant(said, chain, nearest, "change what keeps it from being newer, or pin it")
 
 
 def _why(wanted: Release, ask: Ask, asked: Sequence[str], torch: str) -> str:
@@ -255,21 +304,68 @@ def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask, kept: frozense
         )
 
 
-def _nearest(spec: Spec, facts: Facts, solver: Callable[[Choice], Ask]) -> Iterator[str]:
-    """Changes of the spec after which it has a solution: another torch, or one pin less."""
-    loose = tuple(
-        (one.name, replace(spec, packages=tuple(one.name if text == str(one) else text for text in spec.packages)))
-        for one in _asked(spec)
-        if one.specifier and not one.extras
-    )
-    every = replace(spec, torch=TorchWish(">0"))
-    for name, changed in (("torch", every), *loose[:_MOST_REASONS]):
-        try:
-            group = next(one for one in _groups(feasible(changed, facts)) if not one[0].backend)
-            found = _among(changed, group, facts, solver(group[0]))
-        except (EnvkitError, StopIteration):
-            continue
-        if name == "torch":
-            yield f"torch {found.choice.torch} with CUDA {found.choice.cuda}"
-        elif canonicalize_name(name) in found.releases:
-            yield f"{name} {found.releases[canonicalize_name(name)].version}"
+def _nearest(changes: Iterable[tuple[_Say, Spec]], facts: Facts, solver: Solver) -> tuple[str, ...]:
+    """What is said of those changes of a spec after which it has a solution."""
+    tried = [proc.beside(partial(_tried, say, changed, facts, solver)) for say, changed in changes]
+    return tuple(dict.fromkeys(text for each in tried if (text := each())))[:_MOST_NEAREST]
+
+
+def _tried(say: _Say, spec: Spec, facts: Facts, solver: Solver) -> str:
+    """What is said of the spec's solution, "" where it has none, or none on an index in reach."""
+    try:
+        groups = _groups(feasible(spec, facts))
+        group = next((one for one in groups if not one[0].backend), groups[0])
+        return say(_among(spec, group, facts, solver(group[0], spec)))
+    except EnvkitError:
+        return ""
+
+
+def _small(spec: Spec) -> Iterator[tuple[_Say, Spec]]:
+    """The spec with another torch, or with one pin less."""
+
+    def of_torch(chosen: Chosen) -> str:
+        return f"torch {chosen.choice.torch} with CUDA {chosen.choice.cuda}"
+
+    def of_package(name: str, chosen: Chosen) -> str:
+        release = chosen.releases.get(name)
+        return f"{name} {release.version}" if release else ""
+
+    yield of_torch, replace(spec, torch=TorchWish(">0"))
+    if spec.cuda is not None:
+        yield of_torch, replace(spec, torch=TorchWish(">0"), cuda=None)
+    for one in [one for one in _asked(spec) if one.specifier][:_MOST_REASONS]:
+        text, one.specifier = str(one), SpecifierSet()
+        loose = tuple(str(one) if each == text else each for each in spec.packages)
+        yield partial(of_package, canonicalize_name(one.name)), replace(spec, packages=loose)
+
+
+def _large(spec: Spec, facts: Facts) -> Iterator[tuple[_Say, Spec]]:
+    """The spec with a later day, one constraint or override less, another Python or platform, or one package less."""
+
+    def day_after(chosen: Chosen) -> str:
+        newest = max((one.uploaded for one in chosen.releases.values() if one.name in asked), default=0)
+        return f'exclude-newer = "{datetime.fromtimestamp(newest + 86400, UTC).date()}"' if newest else ""
+
+    def without(key: str, text: str, chosen: Chosen) -> str:
+        return f'{key} without ["{text}"]'
+
+    def less(key: str) -> Iterator[tuple[_Say, Spec]]:
+        held: tuple[str, ...] = getattr(spec, key)
+        for text in [text for text in held if canonicalize_name(Requirement(text).name) != "torch"][:_MOST_REASONS]:
+            left: Any = {key: tuple(each for each in held if each != text)}
+            yield partial(without, key, text), replace(spec, **left)
+
+    def with_python(chosen: Chosen, python: Python) -> str:
+        return f'python = "{python}"' + (f" with {chosen.choice.os}" if chosen.choice.os else "")
+
+    asked = {canonicalize_name(one.name) for one in _asked(spec)}
+    if spec.before:
+        yield day_after, replace(spec, before="")
+    yield from less("constraints")
+    yield from less("overrides")
+    here = spec.python.minor
+    for python in sorted({os.python for os in facts.oses} - {spec.python}, key=lambda one: abs(one.minor - here)):
+        yield partial(with_python, python=python), replace(spec, python=python, os="auto")
+    if spec.platform is not Platform.AMD64:
+        yield lambda chosen: f'platform = "{Platform.AMD64}"', replace(spec, platform=Platform.AMD64)
+    yield from less("packages")
