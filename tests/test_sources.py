@@ -162,6 +162,23 @@ def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> No
     assert versions(Run(tmp_path).closure("conf")) == ["conf 2.3", "parser 4.9.3"]
 
 
+def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_path: Path) -> None:
+    """What is offered grows with what the solver learns."""
+    index.add("conf", "2.3", "parser==4.9.*", "late")
+    index.add("parser", "4.13")
+    source(index, "parser", "4.9.3")
+    source(index, "parser", "4.8")
+    index.add("late", "1.0")
+    source(index, "late", "2.0", needs=("parser==4.8",))
+    index.add("other", "1.0", "late>1")
+    index.add("old", "1.0", "parser==4.8")
+    run = Run(tmp_path)
+    assert versions(run.closure("old")) == ["old 1.0", "parser 4.8"]
+    assert versions(run.closure("conf")) == ["conf 2.3", "late 1.0", "parser 4.9.3"]
+    with pytest.raises(Unsatisfiable):
+        run.closure("conf", "other")
+
+
 def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) -> None:
     index.add("a", "2.0", "c<2")
     index.add("b", "2.0", "c>=2")

@@ -54,7 +54,7 @@ Say = Callable[[str], None]
 Resolve = Callable[[Python, Sequence[str], str], tuple[Pin, ...]]
 
 BUDGET_S = 300.0  # for each hook of one build; the longest known of plain Python takes some 20 s
-_INSTALL_S = 300.0
+_INSTALL_S = 300.0  # for the download of a source, or of what its build needs
 _MOST_ARCHIVE = 256 << 20  # bytes
 _MOST_UNPACKED = 1 << 30  # bytes
 _MOST_FILES = 100_000
@@ -103,6 +103,10 @@ class _Failed(Exception):
         self.compiled = compiled
 
 
+def _index() -> Index:
+    return index.configured(_INSTALL_S)
+
+
 @dataclass(slots=True)
 class Sources:
     """The source releases of one lock; its methods may be called from several threads.
@@ -118,10 +122,10 @@ class Sources:
     cache: Path
     say: Say
     held: tuple[Source, ...] = ()
-    configured: Callable[[], Index] = index.configured
+    configured: Callable[[], Index] = _index
     budget_s: float = BUDGET_S
     state: int = 0
-    _offered: set[str] = field(default_factory=set)
+    _pages: dict[str, tuple[IndexFile, ...]] = field(default_factory=dict)
     _stubs: dict[tuple[str, Version], Archive] = field(default_factory=dict)
     _built: dict[tuple[str, Version], Built] = field(default_factory=dict)
     _failed: dict[tuple[str, Version], EnvkitError] = field(default_factory=dict)
@@ -144,57 +148,54 @@ class Sources:
     def offer(self, said: Iterable[str], asked: Iterable[str]) -> bool:
         """Whether there are source releases that could mend the failure that the solver explains in ``said``; they are
         offered to it from now on.  ``asked`` are the requirements that it was given.
-
-        Raises Undecided where the index does not answer.
         """
         text = "\n".join(said)
         with self._guard:
-            names = {canonicalize_name(name) for name in _WANTS_WHEEL.findall(text)} - self._offered
-            if not names:
-                return False
-            self._offered |= names
-            pages = self.configured()
+            names = {canonicalize_name(name) for name in _WANTS_WHEEL.findall(text)}
+            if unread := sorted(names - set(self._pages)):
+                try:
+                    pages = self.configured()
+                    self._pages |= {name: pages.files(name) for name in unread}
+                except Undecided:  # a folder, say; the solver's own words stand
+                    return False
             found = [
-                one
-                for name in sorted(names)
-                for one in self._useful(name, pages, [*_asks(name, asked), *_told(name, text)])
+                one for name in sorted(names) for one in self._useful(name, [*_asks(name, asked), *_told(name, text)])
             ]
+            known = len(self._stubs)
             self._stubs |= {(one.name, one.version): one for one in found}
-            self.state += bool(found)
-            return bool(found)
+            self.state += len(self._stubs) > known
+            return len(self._stubs) > known
 
-    def _useful(self, name: str, pages: Index, bounds: Sequence[SpecifierSet]) -> list[Archive]:
+    def _useful(self, name: str, bounds: Sequence[SpecifierSet]) -> list[Archive]:
+        """The source releases of ``name`` that are newer than all with a wheel, or that a bound admits which no release
+        with a wheel meets."""
         wheels: set[Version] = set()
         archives: dict[Version, IndexFile] = {}
-        for file in pages.files(name):
+        for file in self._pages[name]:
             try:
-                if file.name.endswith(".whl"):
-                    wheels |= (
-                        {parse_wheel_filename(file.name)[1]} if self.fits(file.name) and not file.yanked else set()
-                    )
+                if self.before and not (file.uploaded and file.uploaded < self.before):
                     continue
-                _, version = parse_sdist_filename(file.name)
-                python = SpecifierSet(file.requires)
+                if not SpecifierSet(file.requires).contains(str(self.python)):
+                    continue
+                if file.name.endswith(".whl"):
+                    wheels |= set() if file.yanked or not self.fits(file.name) else {parse_wheel_filename(file.name)[1]}
+                else:
+                    archives.setdefault(parse_sdist_filename(file.name)[1], file)
             except (InvalidSdistFilename, InvalidWheelFilename, InvalidVersion, InvalidSpecifier):
                 continue
-            late = bool(self.before) and not (file.uploaded and file.uploaded < self.before)
-            if late or not python.contains(str(self.python)) or (version in archives and file.name.endswith(".zip")):
-                continue
-            archives[version] = file
-        open_to_all = max(wheels, default=None)
+        newest = max(wheels, default=None)
         unmet = [bound for bound in bounds if not any(bound.contains(one, prereleases=True) for one in wheels)]
+
+        def useful(version: Version, file: IndexFile) -> bool:
+            met = [bound for bound in unmet if bound.contains(version, prereleases=True)]
+            if file.yanked:  # PEP 592: only for who asks for this very release
+                return any(each.operator == "==" for bound in met for each in bound)
+            return bool(met) or newest is None or version > newest
+
         return [
             Archive(name, version, file)
             for version, file in archives.items()
-            if version not in wheels
-            and (
-                ((open_to_all is None or version > open_to_all) and not file.yanked)
-                or any(
-                    bound.contains(version, prereleases=True)
-                    and (not file.yanked or any(each.operator == "==" for each in bound))
-                    for bound in unmet
-                )
-            )
+            if version not in wheels and useful(version, file)
         ]
 
     def build(self, packages: Iterable[MutableMapping[str, object]]) -> bool:
@@ -663,7 +664,7 @@ def gather(
     target: Path,
     cache: Path,
     say: Say,
-    configured: Callable[[], Index] = index.configured,
+    configured: Callable[[], Index] = _index,
     *,
     anew: bool = False,
 ) -> None:
