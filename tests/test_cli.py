@@ -294,7 +294,7 @@ def test_an_index_out_of_reach_is_undecided(tmp_path: Path, envkit: Envkit, monk
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     ended = envkit("lock", wish(tmp_path), "--engine", "none")
-    assert "the package index cannot be reached" in told(ended, 3)
+    assert " cannot be reached: " in told(ended, 3)
     assert not (tmp_path / "envkit.lock").exists()
 
 

@@ -170,9 +170,9 @@ def test_a_wheel_by_address_is_fetched_once(index: Index, tmp_path: Path, monkey
 def test_a_wheel_of_another_python_is_no_solution(index: Index, tmp_path: Path) -> None:
     apart(index, tmp_path, tag="cp39-cp39-manylinux_2_17_x86_64")
     spec = job(tmp_path, index, '"./mine/ours-1.0-cp39-cp39-manylinux_2_17_x86_64.whl"')
-    with pytest.raises(Unsatisfiable) as caught:
+    said = r"ours-1\.0-cp39-cp39-manylinux_2_17_x86_64\.whl is not for Python 3\.11 on x86_64 with glibc 2\.36"
+    with pytest.raises(Unsatisfiable, match=said):
         solve_lock(spec, load_facts(), quiet, may_stay_open=OPEN)
-    assert any("no wheels with a matching Python version tag" in line for line in caught.value.chain)
 
 
 def test_a_vendored_folder_holds_it_with_the_others(index: Index, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_vendored_wheels_come_from_a_closed_index(
     ("user", "said", "fix"),
     [
         ("machine 127.0.0.1 login qzuser7 password qzPlantedWrong", "does not accept the credential of netrc", "netrc"),
-        ("", "wants a credential, and none was found", "keep it in netrc or keyring, or name a variable"),
+        ("", "wants a credential, and none was found", "keep it in netrc or keyring, or write a variable"),
     ],
 )
 @pytest.mark.parametrize("key", ["index", "extra-index"])

@@ -108,7 +108,7 @@ class Indexes:
         if one.user is None:
             return UsageError(
                 f"the package index at {one.host} wants a credential, and none was found",
-                f'keep it in netrc or keyring, or name a variable: "https://${{TOKEN}}@{one.host}/..."',
+                "keep it in netrc or keyring, or write a variable's name before the host, as in ${TOKEN}@",
             )
         said = f"the package index at {one.host} does not accept the credential of {one.where}"
         return UsageError(said, f"correct it: {one.where}")
@@ -125,7 +125,7 @@ def address(key: str, text: str) -> str:
     if re.match(r"[^/]*://", text) and (set("@?#") & set(text) or _TOKEN.search(text)):
         raise UsageError(
             f"`{key}` holds a credential in the address of {at}",
-            f'take it out, revoke it, and name a variable: "https://${{TOKEN}}@{at}/...", or keep it in netrc',
+            "take it out, revoke it, and write a variable's name in its place, as in ${TOKEN}, or keep it in netrc",
         )
     raise UsageError(f"`{key}` is no address of a package index", 'write "https://HOST/simple"')
 

@@ -349,6 +349,11 @@ def _tools(python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
     named = indexes.of(spec.index, spec.extra_index)
+    ranks = _ranks(spec.python, spec.platform.machine, choice.glibc)
+    for wheel in spec.given:
+        if not any(tag in ranks for tag in parse_wheel_filename(wheel.file)[3]):
+            said = f"{wheel.file} is not for Python {spec.python} on {spec.platform.machine} with glibc {choice.glibc}"
+            raise Unsatisfiable(said, (), (), "name a wheel for that, or change what does not fit")
     asked = spec.constraints, spec.overrides, spec.before, named, given.here(spec.given)
     return TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend, *asked)
 
@@ -458,8 +463,11 @@ def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Und
             "point SSL_CERT_FILE at the CA bundle of your network",
         )
     if _UNREACHED.search(stderr):
+        host = re.search(r"https?://(?:[^/\s@]*@)?([A-Za-z0-9.:-]+)", stderr)
+        at = f" at {host[1]}" if host else ""
         return Unreached(
-            f"the package index cannot be reached: {said[-1] if said else 'no answer'}", "check the network"
+            f"the package index{at} cannot be reached: {said[-1].removeprefix('cause: ') if said else 'no answer'}",
+            "check the network",
         )
     if _REFUSED.search(stderr):
         return Undecided(
