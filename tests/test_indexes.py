@@ -13,6 +13,7 @@ import pytest
 from index import Index, publish
 from inline import Envkit
 from test_prove import FakeEngine
+from test_steps import assemble
 
 from envkit.build import up, vendor
 from envkit.engine import BuildRequest, BuiltImage
@@ -219,6 +220,30 @@ def test_an_environment_is_installed_from_a_closed_index(
     (tmp_path / "secret").unlink()
     (tmp_path / "netrc").unlink()
     assert planted(tmp_path) == [] and not any("Planted" in line for line in said)
+
+
+def test_a_step_of_a_build_installs_from_a_closed_index_and_from_what_no_index_has(
+    closed: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The very file that runs inside a build, with the real uv, its secret and its folder of wheels."""
+    named = indexes.of(in_netrc(closed.url, tmp_path, monkeypatch), ())
+    monkeypatch.delenv("NETRC")
+    pins = [closed.add("einops", "0.8.1"), closed.add("ours", "1.0", "einops")]
+    for part in ("vendor/given", "secrets", "out"):
+        (tmp_path / part).mkdir(parents=True)
+    (tmp_path / "vendor" / "given" / pins[1].file).write_bytes(closed.wheels.pop(pins[1].file))
+    (tmp_path / "secrets" / "index").write_text(named.secret())
+    (tmp_path / "wheels.txt").write_text(locks.requirements(pins))
+    monkeypatch.setattr(assemble, "UV", proc.uv_path())
+    monkeypatch.setattr(assemble, "VENDOR", tmp_path / "vendor")
+    monkeypatch.setattr(assemble, "SECRETS", tmp_path / "secrets")
+    monkeypatch.setattr(assemble, "CACHE", tmp_path / "cache")
+    assemble.install(tmp_path / "wheels.txt", sys.executable, ["--target", str(tmp_path / "out")])
+    assert {"einops-0.8.1.dist-info", "ours-1.0.dist-info"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "secrets" / "index").unlink()
+    (tmp_path / "netrc").unlink()
+    shown = capfd.readouterr()
+    assert planted(tmp_path) == [] and "Planted" not in shown.out + shown.err
 
 
 def test_vendored_wheels_come_from_a_closed_index(

@@ -39,6 +39,8 @@ from pathlib import Path
 UV = "/installer/uv"
 VENV = Path("/opt/venv")
 OUT = Path("/out")
+VENDOR = Path("/vendor")
+SECRETS = Path("/run/secrets")
 CACHE = Path("/opt/cache")  # in the same layer, so that files are linked, not copied
 
 # What the wheels bring and nothing loads, by distribution.  envkit's own tests import, compile and run without them.
@@ -64,13 +66,13 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
     }
-    if os.path.exists("/run/secrets/ca"):
-        env["SSL_CERT_FILE"] = "/run/secrets/ca"
-    if os.path.exists("/run/secrets/index"):  # lines for a shell, "export NAME=VALUE"
-        words = [word.partition("=") for word in shlex.split(Path("/run/secrets/index").read_text())]
+    if (SECRETS / "ca").exists():
+        env["SSL_CERT_FILE"] = str(SECRETS / "ca")
+    if (SECRETS / "index").exists():  # lines for a shell, "export NAME=VALUE"
+        words = [word.partition("=") for word in shlex.split((SECRETS / "index").read_text(encoding="utf-8"))]
         env.update((name, value) for name, there, value in words if there)
-    if os.path.isdir("/vendor/wheels"):
-        options = [*options, "--offline", "--no-index", "--find-links=/vendor/wheels"]
+    if (VENDOR / "wheels").is_dir():
+        options = [*options, "--offline", "--no-index", f"--find-links={VENDOR}/wheels"]
     command = [UV, "pip", "install", "--python", python, "--no-deps", "--require-hashes", f"-r{requirements}", *options]
     subprocess.run(command, env=env, check=True)
     # uv leaves the file that it locked, at times and at times not.
