@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from index import Index, publish
+from inline import Envkit
 
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
@@ -107,3 +108,21 @@ def test_markers_stay_until_the_python_is_chosen(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("torch==2.4.0; python_version < '3.11'\n")
     with pytest.raises(UsageError, match="which torch is asked for depends on the Python"):
         load(tmp_path)
+
+
+def test_a_comparison_of_specs_takes_the_python_of_the_lock(
+    index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered(index, "cp311")
+    text = 'torch = "2.6.0"\npython = "auto"\npackages = ["compiled"]\n'
+    for name, python in (("one", "auto"), ("two", "3.11")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "envkit.toml").write_text(text.replace("auto", python))
+    spec = load(tmp_path / "one")
+    files = [tmp_path / name / "envkit.toml" for name in ("one", "two")]
+    with Envkit(capsys) as envkit:
+        before = envkit("diff", *files)
+        made = solve_lock(spec, load_facts(), list[str]().append, may_stay_open=OPEN)
+        locks.save(made, locks.path_of(spec))
+        after = envkit("diff", *files)
+    assert "python 3.13 -> 3.11" in before.out and "python 3.13" not in after.out

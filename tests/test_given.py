@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from index import Index, publish
+from inline import Envkit
 from test_prove import FakeEngine
 
 from envkit.build import up, vendor
@@ -150,7 +151,9 @@ def installed(made: Lock, spec: Spec, folder: Path) -> None:
     assert len([*(folder / "root").rglob("ours-*.dist-info")]) == 1
 
 
-def test_a_wheel_by_address_is_fetched_once(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_by_address_is_fetched_once(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
     index.add("einops", "0.8.1")
     pin = index.add("ours", "1.0", "einops")
@@ -159,6 +162,10 @@ def test_a_wheel_by_address_is_fetched_once(index: Index, tmp_path: Path, monkey
     made = solve_lock(spec, load_facts(), quiet, may_stay_open=OPEN)
     assert {"ours", "einops"} <= {one.name for one in made.wheels}
     assert index.url not in locks.dump(made)
+    locks.save(made, tmp_path / "envkit.lock")
+    with Envkit(capsys) as envkit:
+        checked = envkit("check", tmp_path / "envkit.lock")
+    assert checked.code == 0 and "the spec asks for" not in checked.out
     content = index.wheels.pop(pin.file)
     given.gather(spec.given, tmp_path / "again")  # from the cache
     assert (tmp_path / "again" / pin.file).read_bytes() == content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from envkit.build import up
@@ -14,6 +15,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.host.observe import observe_host
 from envkit.plan import lockfile, spec
+from envkit.plan.spec import Spec
 from envkit.runner import runner
 from envkit.subjects import Host, Image, saved
 from envkit.system import files
@@ -40,7 +42,7 @@ def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say
     if kind == "lock":
         return kind, compare.locks(_lock(old), _lock(new), facts)
     if kind == "spec":
-        return kind, compare.specs(spec.load(Path(old)), spec.load(Path(new)), facts)
+        return kind, compare.specs(_spec(old), _spec(new), facts)
     if kind == "probe":
         return kind, compare.images(saved.of_kind(old, Image), saved.of_kind(new, Image), facts)
     if kind == "host":
@@ -63,6 +65,13 @@ def _kind(name: str) -> str:
     if path.suffix == ".json" or os.path.isfile(path):
         return "host" if saved.kind(name) == "host" else "probe"
     return "image"
+
+
+def _spec(path: str) -> Spec:
+    """The spec, with the Python of its lock where it leaves that open."""
+    found = spec.load(Path(path))
+    held = lockfile.load(found) if found.any_python else None
+    return replace(found, python=held.python) if held else found
 
 
 def _lock(name: str) -> lockfile.Lock:

@@ -229,7 +229,7 @@ def settled(spec: Spec, facts: Facts, held: Python | None = None) -> tuple[Spec,
     First is the one that a lock ``held``, then those of distributions whose packages can be pinned, with the newest
     torch, the newest.  Raises what ``resolve`` raises where no Python will do.
     """
-    if not spec.any_python:
+    if not spec.any_python or spec.python != ANY_PYTHON:
         return (spec,)
     if spec.base is Base.PYTORCH:
         raise UsageError("the Python in the images of base `pytorch` is not known", "write `python` out")

@@ -268,6 +268,7 @@ def parse(text: str, path: Path) -> Spec:
     # [check] are the settings of `envkit check`, which reads and checks them itself.
     written = fit({key: value for key, value in table.items() if key != "check"}, RawSpec, str(path))
     name = _default_name(path) if written.name is None else written.name
+    wheels = tuple(wheel for item in written.packages if (wheel := given.read(item, "packages")))
     return Spec(
         path=path,
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
@@ -280,7 +281,8 @@ def parse(text: str, path: Path) -> Spec:
         flavor=_choice("flavor", written.flavor, Flavor),
         platform=_choice("platform", written.platform, Platform),
         packages=tuple(_package(item) for item in written.packages),
-        given=tuple(wheel for item in written.packages if (wheel := given.read(item, "packages"))),
+        given=wheels,
+        wheels=tuple(wheel.said for wheel in wheels if wheel.sha256),
         requirements=tuple(_plain("requirements", item) for item in written.requirements),
         project=_plain("project", written.project),
         extras=_of_project(written, "extras", written.extras),
