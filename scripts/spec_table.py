@@ -145,7 +145,9 @@ SPEC = {
         "is read from the variables of uv and pip, netrc or the program `keyring`, or from a variable that the address "
         "names: `https://${TOKEN}@HOST/simple`, `https://__token__:${TOKEN}@HOST/simple`. With a name in front "
         "(`corp=https://HOST/simple`), `UV_INDEX_CORP_USERNAME` and `UV_INDEX_CORP_PASSWORD` count. The lock holds "
-        "neither address nor credential; a build gets both as the BuildKit secret `index`.",
+        "neither address nor credential; a build gets both as the BuildKit secret `index`. For a plain `docker build`, "
+        "`--secret id=index,src=FILE` takes a file with the line "
+        "`export UV_DEFAULT_INDEX=https://USER:PASSWORD@HOST/simple`.",
         'index = "https://packages.example.com/simple"',
     ),
     "extra-index": Key(
