@@ -87,7 +87,10 @@ def test_add_writes_spec_and_lock_and_remove_takes_both_back(envkit: Envkit, job
 
 
 def test_add_makes_the_first_lock_too_and_keeps_what_was_locked(envkit: Envkit, job: Path, index: Index) -> None:
-    assert envkit("add", "einops", *ALONE).code == 0
+    ended = envkit("add", "einops", *ALONE)
+    assert (ended.code, ended.out.count("\n")) == (0, 1) and ended.out.startswith(
+        "envkit.lock: torch 2.6.0 for CUDA 12.4"
+    )
     index.add("served", "1.1", "torch>=2")
     assert envkit("add", "voices", *ALONE).out == ""  # it is in the lock already, and served stays where it is
     assert (held(job)["voices"], held(job)["served"]) == ("0.2", "1.0")

@@ -122,8 +122,13 @@ def lock(
             warn=warn,
             accept=accept,
         )
+    print(headline(path, made))
+
+
+def headline(path: Path, made: Lock) -> str:
+    """What a lock holds, as one line."""
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
-    print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
+    return f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}"
 
 
 def accept(spec: Spec, known: Facts, made: Lock) -> None:

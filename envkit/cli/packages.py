@@ -14,7 +14,7 @@ from typer import Argument, Exit, Option
 from envkit.cli import options
 from envkit.cli.app import PACKAGES, app
 from envkit.cli.ending import say, warn
-from envkit.cli.generate import accept
+from envkit.cli.generate import accept, headline
 from envkit.cli.options import DATA_FORMATS, LOCK_ENGINES
 from envkit.errors import UsageError
 
@@ -97,7 +97,7 @@ def _change(at: Path, change: Any, engine: str, allow_unpinned: list[str] | None
         accept=accept,
     )
     update.save_both(was, before, after, made)
-    for line in _moved(found, made):
+    for line in _moved(found, made) if found else [headline(locks.path_of(was), made)]:
         print(line)
     say(f"wrote {was.path} and {locks.path_of(was)}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
 
@@ -113,9 +113,9 @@ def _read(spec: Spec) -> Lock | None:
         return None
 
 
-def _moved(old: Lock | None, new: Lock) -> Iterable[str]:
+def _moved(old: Lock, new: Lock) -> Iterable[str]:
     """The wheels that come, go and change, a line each."""
-    had = {pin.name: pin.version for pin in old.wheels} if old else {}
+    had = {pin.name: pin.version for pin in old.wheels}
     has = {pin.name: pin.version for pin in new.wheels}
     for name in sorted({*had, *has}):
         if name not in had:
