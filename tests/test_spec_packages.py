@@ -212,6 +212,16 @@ def test_each_marker_has_its_own_bounds() -> None:
     assert tomllib.loads(edit.removed(made, parse(made, path), ["A"]))["packages"] == ['b; python_version < "3.12"']
 
 
+def test_the_table_of_a_pyproject_is_changed_and_nothing_else() -> None:
+    path = Path("/srv/job/pyproject.toml")
+    text = '[project]\nname = "a"  # mine\n\n[tool.envkit]\npackages = ["./b-1-py3-none-any.whl"]\n\n[tool.x]\n'
+
+    def change(held: list[str]) -> None:
+        held.append("c")
+
+    assert edit._edited(text, path, change) == text.replace('.whl"]', '.whl", "c"]')
+
+
 # why and tree.
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -14,10 +14,6 @@ from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest
 from envkit.plan import inputs
 from envkit.plan.spec import Spec, parse
-
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-    from tomlkit.items import Array
 
 KEY = "packages"
 
@@ -35,15 +31,13 @@ def added(text: str, spec: Spec, wanted: Sequence[str]) -> str:
             raise UsageError("torch is no package of `packages`", "write its release or range under the key `torch`")
         _in_no_file(text, spec, _name(one))
 
-    def change(held: list[Requirement], array: Array) -> None:
+    def change(held: list[str]) -> None:
         for one in asked:
-            at = next((at for at, other in enumerate(held) if _same(one, other)), None)
+            at = next((at for at, line in enumerate(held) if _same(one, _read(line))), None)
             if at is None:
-                array.append(str(one))
-                held.append(one)
-            elif (merged := _merged(held[at], one)) != held[at]:
-                array[at] = str(merged)
-                held[at] = merged
+                held.append(str(one))
+            elif (merged := _merged(held[at], one)) != Requirement(held[at]):
+                held[at] = str(merged)
 
     return _edited(text, spec.path, change)
 
@@ -67,11 +61,11 @@ def removed(text: str, spec: Spec, names: Sequence[str]) -> str:
             )
         gone.add(name)
 
-    def change(held: list[Requirement], array: Array) -> None:
-        for at in reversed(range(len(held))):
-            if _name(held[at]) in gone:
-                del array[at]
-                del held[at]
+    def change(held: list[str]) -> None:
+        left = [line for line in held if (one := _read(line)) is None or _name(one) not in gone]
+        if len(left) == len(held):  # what is asked for by a file or an address
+            raise _by_hand(spec.path)
+        held[:] = left
 
     return _edited(text, spec.path, change)
 
@@ -80,15 +74,23 @@ def _name(one: Requirement) -> str:
     return canonicalize_name(one.name)
 
 
-def _same(one: Requirement, other: Requirement) -> bool:
-    return (_name(one), str(one.marker or "")) == (_name(other), str(other.marker or ""))
+def _read(line: str) -> Requirement | None:
+    """The requirement that an entry of the list is, None for one of another kind."""
+    try:
+        return Requirement(line.strip())
+    except InvalidRequirement:
+        return None
 
 
-def _merged(held: Requirement, new: Requirement) -> Requirement:
+def _same(one: Requirement, other: Requirement | None) -> bool:
+    return other is not None and (_name(one), str(one.marker or "")) == (_name(other), str(other.marker or ""))
+
+
+def _merged(held: str, new: Requirement) -> Requirement:
     """``held`` with the extras of both and the bounds of ``new``, where it has any."""
-    merged = Requirement(str(held))
+    merged = Requirement(held)
     merged.extras |= new.extras
-    merged.specifier = SpecifierSet(str(new.specifier or held.specifier))
+    merged.specifier = SpecifierSet(str(new.specifier or merged.specifier))
     return merged
 
 
@@ -115,28 +117,47 @@ def _of_project(own: Spec) -> inputs.Asked:
     return inputs.of_project(folder, own.extras, own.groups, str(own.python), own.platform.machine)
 
 
-def _edited(text: str, path: Path, change: Callable[[list[Requirement], Array], None]) -> str:
-    """``text`` after ``change`` of its packages and of the array that holds them, which are the same."""
+def _edited(text: str, path: Path, change: Callable[[list[str]], None]) -> str:
+    """``text`` after ``change`` of the list of its packages, the only difference."""
     import tomlkit  # 40 ms
     from tomlkit.exceptions import TOMLKitError
     from tomlkit.items import Array
 
-    by_hand = UsageError(f"{path} is written in a way that envkit cannot change", f"change its `{KEY}` by hand")
     try:
-        document: TOMLDocument = tomlkit.parse(text)
-        table: Any = document
+        document = tomlkit.parse(text)
+        table = _spec_in(document, path)
         if KEY not in table:
-            table.add(KEY, tomlkit.array())
+            table[KEY] = tomlkit.array()
         array = table[KEY]
         if not isinstance(array, Array):
-            raise by_hand
-        held = [Requirement(one.strip()) for one in array]
-        change(held, array)
+            raise _by_hand(path)
+        held = [str(line) for line in array]
+        was = list(held)
+        change(held)
+        for at in reversed([at for at, line in enumerate(was) if line not in held and len(held) < len(was)]):
+            del array[at]
+            del was[at]
+        for at, line in enumerate(held):
+            if at >= len(was):
+                array.append(line)
+            elif was[at] != line:
+                array[at] = line
         made = document.as_string()
-    except (TOMLKitError, TypeError, IndexError) as error:
-        raise by_hand from error
-    # what a person wrote is theirs: any other difference than this one is refused
+    except (TOMLKitError, TypeError, KeyError, IndexError) as error:
+        raise _by_hand(path) from error
+    # what a person wrote is theirs: any other difference is refused
     before, after = toml(text), toml(made)
-    if {**before, KEY: 0} != {**after, KEY: 0} or [Requirement(one.strip()) for one in after[KEY]] != held:
-        raise by_hand
+    listed = _spec_in(after, path).pop(KEY)
+    _spec_in(before, path).pop(KEY, None)
+    if before != after or listed != held:
+        raise _by_hand(path)
     return made
+
+
+def _by_hand(path: Path) -> UsageError:
+    return UsageError(f"{path} is written in a way that envkit cannot change", f"change its `{KEY}` by hand")
+
+
+def _spec_in(document: Any, path: Path) -> Any:
+    """The table that is the spec."""
+    return document["tool"]["envkit"] if path.name == "pyproject.toml" else document
