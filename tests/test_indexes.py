@@ -229,16 +229,17 @@ def test_a_step_of_a_build_installs_from_a_closed_index_and_from_what_no_index_h
     named = indexes.of(in_netrc(closed.url, tmp_path, monkeypatch), ())
     monkeypatch.delenv("NETRC")
     pins = [closed.add("einops", "0.8.1"), closed.add("ours", "1.0", "einops")]
-    for part in ("vendor/given", "secrets", "out"):
+    for part in ("unindexed", "secrets", "out"):
         (tmp_path / part).mkdir(parents=True)
-    (tmp_path / "vendor" / "given" / pins[1].file).write_bytes(closed.wheels.pop(pins[1].file))
+    (tmp_path / "unindexed" / pins[1].file).write_bytes(closed.wheels.pop(pins[1].file))
     (tmp_path / "secrets" / "index").write_text(named.secret())
     (tmp_path / "wheels.txt").write_text(locks.requirements(pins))
     monkeypatch.setattr(assemble, "UV", proc.uv_path())
     monkeypatch.setattr(assemble, "VENDOR", tmp_path / "vendor")
     monkeypatch.setattr(assemble, "SECRETS", tmp_path / "secrets")
     monkeypatch.setattr(assemble, "CACHE", tmp_path / "cache")
-    assemble.install(tmp_path / "wheels.txt", sys.executable, ["--target", str(tmp_path / "out")])
+    options = [f"--find-links={tmp_path / 'unindexed'}", "--target", str(tmp_path / "out")]
+    assemble.install(tmp_path / "wheels.txt", sys.executable, options)
     assert {"einops-0.8.1.dist-info", "ours-1.0.dist-info"} <= {path.name for path in (tmp_path / "out").iterdir()}
     (tmp_path / "secrets" / "index").unlink()
     (tmp_path / "netrc").unlink()

@@ -197,8 +197,15 @@ def feasible(spec: Spec, facts: Facts) -> Iterator[Choice]:
     except Unsatisfiable as error:
         if not error.nearest:
             error.nearest = tuple(_changes(spec, facts))
-            error.fix = _CHOOSE if error.nearest and error.fix == _CHANGE else error.fix
+            error.fix = _fix(error.fix, error.nearest)
         raise
+
+
+def _fix(fix: str, nearest: tuple[str, ...]) -> str:
+    """``fix``, and that one of the nearest may be chosen where there are some."""
+    if not nearest:
+        return fix
+    return _CHOOSE if fix is _CHANGE else f"{fix}, or choose one of the nearest"
 
 
 def _feasible(spec: Spec, facts: Facts, refusal: Callable[[_Request], UsageError]) -> Iterator[Choice]:
@@ -716,11 +723,11 @@ def _explain(request: _Request) -> Unsatisfiable:
         alone = "cannot be satisfied, whatever else changes" if len(kept) == 1 else "cannot be satisfied together"
         chain = (f"{alone}: {_as_written(request, kept)}", *chain)
     nearest = _nearest(request, candidates)
-    fix = _CHOOSE if nearest else _CHANGE
+    fix = _CHANGE
     if kept == {"python", "os"} and (having := [row for row in request.facts.oses if row.python == spec.python]):
         named = " or ".join(f'"{row.name}"' for row in having)
         fix = f'for Python {spec.python} set os = {named}, or let python = "auto" choose that of {spec.os}'
-    return Unsatisfiable(message, chain, nearest, fix)
+    return Unsatisfiable(message, chain, nearest, _fix(fix, nearest))
 
 
 def _candidates(request: _Request) -> list[_Candidate]:
