@@ -280,6 +280,14 @@ def test_a_build_that_comes_to_nothing_is_refused_with_why(index: Index, tmp_pat
     assert list(tmp_path.rglob("*.whl")) == []
 
 
+def test_what_is_built_against_torch_is_refused_before_torch_is_downloaded(index: Index, tmp_path: Path) -> None:
+    index.add("torch", "1.0")
+    source(index, "a", "1.0", "raise SystemExit('it was run')", requires=("helper",))
+    index.add("helper", "1.0", "torch")
+    with pytest.raises(Unsatisfiable, match="it has to be compiled: its build needs torch"):
+        Run(tmp_path).closure("a")
+
+
 def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", "print('waiting'); time.sleep(3600)", uploaded="2025-01-01T00:00:00Z")
     with pytest.raises(Unsatisfiable, match="did not end within 1 s") as caught:

@@ -352,7 +352,8 @@ def _explained(lines: Sequence[str]) -> str:
 
     stream = io.BytesIO("\n".join(lines).encode())
     found = verdict.explain(story.tell([reader.read([reader.Input("build", stream)])]), facts.load())
-    known = found.category != "insufficient-evidence" and not found.cause.startswith("unknown")
+    told_by_the_line = found.category in ("insufficient-evidence", "not-gpu-env")
+    known = not told_by_the_line and not found.cause.startswith("unknown")
     return found.title if known else ""
 
 
@@ -477,11 +478,11 @@ def make(
             pins = held.requires
             _install(room, pins)
         else:
-            pins = _lines(resolve(own, asks))
+            pins = _lines(_without_torch(resolve(own, asks)))
             _install(room, pins)
             more = call("get_requires_for_build_wheel")
             if isinstance(more, list) and more:
-                pins = _lines(resolve(own, [*asks, *map(str, more)]))
+                pins = _lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
                 _install(room, pins)
         call("build_wheel")
         wheels = sorted((room / "out").glob("*.whl"))
@@ -490,6 +491,14 @@ def make(
         made = _normalised(wheels[0], name, version)
         row = Source(name, file, hashlib.sha256(data).hexdigest(), len(data), str(own), pins)
         return row, wheels[0].name, made
+
+
+def _without_torch(pins: Sequence[Pin]) -> Sequence[Pin]:
+    """The same pins; raises _Failed where torch is one: what is built against it is for that torch alone, and it would
+    be gigabytes to find out."""
+    if any(pin.name == "torch" for pin in pins):
+        raise _Failed("its build needs torch", compiled=True)
+    return pins
 
 
 def _lines(pins: Sequence[Pin]) -> tuple[str, ...]:
