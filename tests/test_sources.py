@@ -208,6 +208,20 @@ def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: In
     assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
 
 
+def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
+    file = source(index, "a", "1.0")
+    with tarfile.open(fileobj=io.BytesIO(index.wheels.pop(file))) as packed_tar, io.BytesIO() as out:
+        with zipfile.ZipFile(out, "w") as archive:
+            for member in packed_tar.getmembers():
+                inside = packed_tar.extractfile(member)
+                assert inside is not None
+                archive.writestr(member.name, inside.read())
+        index.wheels["a-1.0.zip"] = out.getvalue()
+    run = Run(tmp_path)
+    assert versions(run.closure("a")) == ["a 1.0"]
+    assert run.rows[0].file == "a-1.0.zip"
+
+
 # What it is built with.
 
 
