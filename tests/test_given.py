@@ -20,7 +20,7 @@ from envkit.engine import BuildRequest, BuiltImage, Say
 from envkit.engine.local import LocalEngine
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
-from envkit.plan import given
+from envkit.plan import given, requires
 from envkit.plan import lockfile as locks
 from envkit.plan.indexes import Access, Indexes
 from envkit.plan.lockfile import Lock, problems
@@ -125,6 +125,8 @@ def test_a_wheel_by_path_is_locked_and_brought_into_the_build(index: Index, tmp_
     text = locks.dump(made)
     assert locks.parse(text, "x") == made and str(tmp_path) not in text
     assert problems(spec, made) == []
+    held = requires.members(made, spec, load_facts(), quiet)
+    assert (held["einops"].by, held["ours"].asked) == (("ours",), ("ours==1.0",))
     engine = Looking({})
     up.build(made, engine, quiet, wheels=spec.given)
     assert dockerfile(made).count("--mount=type=bind,from=unindexed,target=/unpacked") == 1

@@ -18,12 +18,14 @@ from envkit.build.render import dockerfile
 from envkit.engine.local import LocalEngine
 from envkit.errors import Undecided, Unsatisfiable
 from envkit.facts import load as load_facts
-from envkit.plan import solve
+from envkit.plan import requires, solve
+from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
 from envkit.plan.sources import Sources, gather
 from envkit.versions import Glibc, Python
 
 PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
+TOOLS = partial(solve._tools, Indexes())
 FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
 
 # A build backend inside the package; `{body}` comes before the wheel is written, and may change what is.
@@ -91,7 +93,14 @@ class Run:
         self.said: list[str] = []
         self.rows: tuple[Source, ...] = ()
         self.sources = Sources(
-            PLACE.python, before, FITS, solve._tools, cache, self.said.append, held, budget_s=budget_s
+            PLACE.python,
+            before,
+            FITS,
+            TOOLS,
+            cache,
+            self.said.append,
+            held,
+            budget_s=budget_s,
         )
 
     def closure(self, *wanted: str) -> tuple[Pin, ...]:
@@ -343,6 +352,14 @@ def made(index: Index, published: Publish, tmp_path: Path) -> Lock:
     source(index, "plain", "1.0", requires=("helper",))
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
     return solve.lock(spec, load_facts(), print, cache=tmp_path / "kept", may_stay_open=PARTS)
+
+
+def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Publish, tmp_path: Path) -> None:
+    source(index, "plain", "1.0")
+    index.add("above", "1.0", "plain==1.0")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "above")
+    made = solve.lock(spec, load_facts(), print, may_stay_open=PARTS)
+    assert requires.members(made, spec, load_facts(), print)["plain"].by == ("above",)
 
 
 def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:

@@ -153,7 +153,7 @@ def build(
         if vendored is None and (wheels or lock.sources):  # those of a vendored lock lie with the others
             contexts["unindexed"] = files.folder(folder / "unindexed")
             given.gather(wheels, contexts["unindexed"])
-            sources.gather(lock, contexts["unindexed"], cache_dir(), say, anew=no_cache)
+            sources.gather(lock, contexts["unindexed"], cache_dir(), say, indexes, anew=no_cache)
         image = engine.build(
             BuildRequest(
                 context=context,

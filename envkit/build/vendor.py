@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from envkit.build import up
@@ -84,10 +83,14 @@ def save(
         raise UsageError(said, "lock again on a Debian machine with an engine: envkit lock --refresh-os")
     base = engine.resolve_base(base_request(lock), say)
     parent = files.folder(directory.resolve().parent)
+    named = indexes or Indexes()
+
+    def fetch(target: Path) -> None:
+        fetch_wheels(lock, facts, named, wheels, target)
+        sources.gather(lock, target, files.cache_dir(), say, named)
+
     try:
-        _fill(
-            lock, directory, parent, base, engine, partial(fetch_wheels, lock, facts, indexes or Indexes(), wheels), say
-        )
+        _fill(lock, directory, parent, base, engine, fetch, say)
     except OSError as error:
         raise _unfilled(directory, error) from error
     say(f"wrote {directory}")
@@ -109,7 +112,6 @@ def _fill(
         debs = proc.beside(lambda: _fetch_debs(lock, draft / _DEBS, say))
         say(f"downloading {len(lock.wheels) + 1} wheels, {sum(pin.size for pin in lock.wheels) / 1e9:.1f} GB")
         fetch(draft / _WHEELS)
-        sources.gather(lock, draft / _WHEELS, files.cache_dir(), say)
         debs()
         engine.save(base.ref, draft / up.VENDORED_BASE)
         locks.save(lock, draft / _LOCK)

@@ -134,8 +134,8 @@ def why(
 ) -> None:
     """Say why a package is in the lock: who asks for it, and with which bounds."""
     from envkit.errors import Undecided
-    from envkit.plan import requires
-    from envkit.system import index
+    from envkit.plan import indexes, requires
+    from envkit.system.index import BUDGET_S
 
     parsed, lock, _ = _locked(spec)
     name = requires.in_lock(lock, package)
@@ -148,7 +148,9 @@ def why(
         held, asked, unread = _members(lock, parsed), dict[str, str](), ""
         if held[name].by:
             try:
-                asked, unread = requires.bounds(held, name, lock, index.configured())
+                asked, unread = requires.bounds(
+                    held, name, lock, indexes.of(parsed.index, parsed.extra_index).pages(BUDGET_S)
+                )
             except Undecided as error:
                 unread = error.message
         if unread:
@@ -249,7 +251,7 @@ def _members(lock: Lock, spec: Spec) -> dict[str, Member]:
     from envkit import facts
     from envkit.plan import requires
 
-    return requires.members(lock, spec, facts.load())
+    return requires.members(lock, spec, facts.load(), say)
 
 
 def _plain(member: Member) -> dict[str, object]:

@@ -15,11 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from envkit.credentials import SHAPES
 from envkit.errors import UsageError
 from envkit.system import proc
+
+if TYPE_CHECKING:
+    from envkit.system.index import Index
 
 _TOKEN = re.compile(SHAPES)
 _KEYRING_S = 30.0  # it may ask a person to unlock it
@@ -86,6 +90,12 @@ class Indexes:
     def every(self) -> tuple[Access, ...]:
         """All of them, in the order in which uv asks them."""
         return (*self.extra, *([self.own] if self.own else []))
+
+    def pages(self, budget_s: float) -> Index:
+        """What is asked for the files of a project: the spec's own index, or the one that this machine is set to."""
+        from envkit.system import index  # it costs 40 ms
+
+        return index.Index(self.own.full, budget_s) if self.own else index.configured(budget_s)
 
     def secret(self) -> str:
         """The text of the build's secret `index`, which a shell can read; "" where the spec names no index."""

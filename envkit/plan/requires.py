@@ -7,7 +7,7 @@ another (its bounds) comes from the package index.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,11 +18,12 @@ from packaging.utils import canonicalize_name
 from envkit.errors import Undecided, UsageError, nearest, one_line
 from envkit.facts import Facts
 from envkit.facts.derived import environment, requirements
+from envkit.plan import given, solve, sources
 from envkit.plan import lockfile as locks
-from envkit.plan import solve
 from envkit.plan.lockfile import Lock, Pin
+from envkit.plan.sources import Say
 from envkit.plan.spec import Base, Platform, Spec
-from envkit.system import proc
+from envkit.system import files, proc
 
 if TYPE_CHECKING:
     from envkit.system.index import Index
@@ -40,10 +41,11 @@ class Member:
     by: tuple[str, ...]
 
 
-def members(lock: Lock, spec: Spec, facts: Facts) -> dict[str, Member]:
+def members(lock: Lock, spec: Spec, facts: Facts, say: Say) -> dict[str, Member]:
     """The wheels of ``lock``, which lies beside ``spec``, by name, with who asks for them.
 
-    Raises Undecided where uv's cache does not have the answer and the package index cannot be asked.
+    Those that no index has are read as a build takes them.  Raises Undecided where uv's cache does not have the answer
+    and the package index cannot be asked.
     """
     glibc = next((row.glibc for row in facts.oses if row.name == lock.os), min(row.glibc for row in facts.oses))
     place = solve.place_of(spec, lock, glibc)
@@ -55,7 +57,11 @@ def members(lock: Lock, spec: Spec, facts: Facts) -> dict[str, Member]:
     lines += [line for name, asked in wished.items() if name != "torch" for line in asked]  # for their extras
     lines += [f"torch=={lock.torch}"] if lock.base == Base.PYTORCH else []
     try:
-        found = solve.requirers(lines, place)
+        with files.scratch("requires") as folder:
+            given.gather(spec.given, folder)
+            sources.gather(lock, folder, files.cache_dir(), say, place.indexes)
+            here = {pin.name: folder / pin.file for pin in lock.wheels if (folder / pin.file).is_file()}
+            found = solve.requirers(lines, replace(place, given=here))
     except UsageError as error:
         raise Undecided(
             f"who requires whom is not known: {error.message}", "lock again, if the index has lost a release"

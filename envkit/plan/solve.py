@@ -326,8 +326,9 @@ def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> _Bu
     @functools.cache
     def at(python: Python, glibc: Glibc) -> Sources:
         ranks = _ranks(python, spec.platform.machine, glibc)
-        held = old.sources if old else ()
-        return Sources(python, spec.before, partial(_fits, ranks), _tools, cache or files.cache_dir(), say, held)
+        held, named = old.sources if old else (), indexes.of(spec.index, spec.extra_index)
+        resolve, kept = partial(_tools, named), cache or files.cache_dir()
+        return Sources(python, spec.before, partial(_fits, ranks), resolve, kept, say, held, named)
 
     return at
 
@@ -337,10 +338,10 @@ def _fits(ranks: Mapping[Tag, int], file: str) -> bool:
     return any(tag in ranks for tag in parse_wheel_filename(file)[3])
 
 
-def _tools(python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
+def _tools(named: Indexes, python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
     """``sources.Resolve``: the wheels that a build on this machine needs."""
     machine, glibc = platform.machine(), Glibc(platform.libc_ver()[1] or f"2.{_MANYLINUX[0]}")
-    place = TargetPlatform(python, machine, glibc, before=before)
+    place = TargetPlatform(python, machine, glibc, before=before, indexes=named)
     with files.scratch("lock") as folder:
         packages = _Uv(folder, place).compile("tools", tuple(lines), *_target(place))
     ranks = _ranks(python, machine, glibc)
@@ -362,7 +363,8 @@ def place_of(spec: Spec, made: Lock, glibc: Glibc) -> TargetPlatform:
     """The place that the wheels of the lock ``made`` beside ``spec`` are for; its bounds are no part of it, for its
     releases are known."""
     machine, overrides = Platform(made.platform).machine, made.wish.get("overrides", ())
-    return TargetPlatform(made.python, machine, glibc, made.backend, (), tuple(overrides))
+    named = indexes.of(spec.index, spec.extra_index)
+    return TargetPlatform(made.python, machine, glibc, made.backend, (), tuple(overrides), "", named)
 
 
 def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:

@@ -17,7 +17,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import re
 import stat
 import sys
@@ -44,8 +43,9 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, one_line
+from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source, requirements
-from envkit.system import files, index, proc
+from envkit.system import files, proc
 from envkit.system.index import Index, IndexFile
 from envkit.versions import Python
 
@@ -103,10 +103,6 @@ class _Failed(Exception):
         self.compiled = compiled
 
 
-def _index() -> Index:
-    return index.configured(_INSTALL_S)
-
-
 @dataclass(slots=True)
 class Sources:
     """The source releases of one lock; its methods may be called from several threads.
@@ -122,7 +118,7 @@ class Sources:
     cache: Path
     say: Say
     held: tuple[Source, ...] = ()
-    configured: Callable[[], Index] = _index
+    indexes: Indexes = field(default_factory=Indexes)
     budget_s: float = BUDGET_S
     state: int = 0
     _pages: dict[str, tuple[IndexFile, ...]] = field(default_factory=dict)
@@ -154,7 +150,7 @@ class Sources:
             names = {canonicalize_name(name) for name in _WANTS_WHEEL.findall(text)}
             if unread := sorted(names - set(self._pages)):
                 try:
-                    pages = self.configured()
+                    pages = self.indexes.pages(_INSTALL_S)
                     self._pages |= {name: pages.files(name) for name in unread}
                 except Undecided:  # a folder, say; the solver's own words stand
                     return False
@@ -232,7 +228,7 @@ class Sources:
 
     def _make(self, one: Archive) -> Built:
         """The wheel of a release: as kept, or built today."""
-        data = fetch(self.configured(), one.file)
+        data = fetch(self.indexes.pages(_INSTALL_S), one.file)
         digest = hashlib.sha256(data).hexdigest()
         before = next((row for row in self.held if row.sha256 == digest), None)
         day = self.before or datetime.now(UTC).date().isoformat()
@@ -261,7 +257,7 @@ class Sources:
             try:
                 row, file, wheel = make(
                     one.name, str(one.version), one.file.name, data, self.python, held,
-                    partial(self._resolved, day), self.say, self.budget_s,
+                    partial(self._resolved, day), self.say, self.indexes, self.budget_s,
                 )  # fmt: skip
                 if not self.fits(file):
                     raise _Failed(f"it makes {file}, which is not for Python {self.python}")
@@ -450,6 +446,7 @@ def make(
     held: Source | None,
     resolve: Callable[[Python, Sequence[str]], tuple[Pin, ...]],
     say: Say,
+    indexes: Indexes,
     budget_s: float = BUDGET_S,
 ) -> tuple[Source, str, bytes]:
     """The row of a lock, the file name and the content of the wheel that the source archive ``data`` makes.
@@ -469,21 +466,21 @@ def make(
             decoy.write_text('#!/bin/sh\necho "no compiler here: $0" >&2\n: > "$0.called"\nexit 1\n')
             decoy.chmod(0o755)
         runs, own = interpreter(python)
-        _uv("venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
+        _uv(indexes, "venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
 
         def call(hook: str) -> object:
             return _call(room, folder, backend, inside, hook, say, budget_s)
 
         if held is not None:
             pins = held.requires
-            _install(room, pins)
+            _install(room, pins, indexes)
         else:
             pins = _lines(_without_torch(resolve(own, asks)))
-            _install(room, pins)
+            _install(room, pins, indexes)
             more = call("get_requires_for_build_wheel")
             if isinstance(more, list) and more:
                 pins = _lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
-                _install(room, pins)
+                _install(room, pins, indexes)
         call("build_wheel")
         wheels = sorted((room / "out").glob("*.whl"))
         if len(wheels) != 1:
@@ -505,20 +502,20 @@ def _lines(pins: Sequence[Pin]) -> tuple[str, ...]:
     return tuple(requirements(sorted(pins, key=lambda pin: pin.name)).splitlines())
 
 
-def _uv(*words: str) -> None:
-    done = proc.run([proc.uv_path(), *words], timeout_s=_INSTALL_S, env={**os.environ, "NO_COLOR": "1"})
+def _uv(indexes: Indexes, *words: str) -> None:
+    done = proc.run([proc.uv_path(), *words], timeout_s=_INSTALL_S, env={**indexes.environment(), "NO_COLOR": "1"})
     if done.timed_out or done.exit != 0:
         last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
         why = "it did not end in time" if done.timed_out else one_line(last[0]) if last else f"exit code {done.exit}"
         raise Undecided(f"the environment of a build could not be made: {why}", "check the network, and try again")
 
 
-def _install(room: Path, pins: Sequence[str]) -> None:
+def _install(room: Path, pins: Sequence[str], indexes: Indexes) -> None:
     """Exactly the pins into the environment of the build."""
     wanted = room / "requires.txt"
     wanted.write_text("".join(f"{line}\n" for line in pins), encoding="utf-8")
     if pins:
-        _uv("pip", "install", "--quiet", "--no-config", "--require-hashes", "--no-deps", "--only-binary", ":all:",
+        _uv(indexes, "pip", "install", "--quiet", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:",
             "--python", str(room / "env/bin/python"), "-r", str(wanted))  # fmt: skip
 
 
@@ -673,7 +670,7 @@ def gather(
     target: Path,
     cache: Path,
     say: Say,
-    configured: Callable[[], Index] = _index,
+    indexes: Indexes | None = None,
     *,
     anew: bool = False,
 ) -> None:
@@ -688,12 +685,13 @@ def gather(
         data = b"" if anew else _wheel(cache, pin.sha256)
         if not data:
             say(f"building {pin.name} {pin.version} from its source")
-            data = _rebuilt(source, pin, configured(), say)
+            data = _rebuilt(source, pin, indexes or Indexes(), say)
             _write(cache / "built" / f"{pin.sha256}.whl", data)
         (target / pin.file).write_bytes(data)
 
 
-def _rebuilt(source: Source, pin: Pin, pages: Index, say: Say) -> bytes:
+def _rebuilt(source: Source, pin: Pin, indexes: Indexes, say: Say) -> bytes:
+    pages = indexes.pages(_INSTALL_S)
     fix = "lock again: envkit lock --upgrade-package " + pin.name
     file = next((each for each in pages.files(source.name) if each.name == source.file), None)
     if file is None:
@@ -707,7 +705,7 @@ def _rebuilt(source: Source, pin: Pin, pages: Index, say: Say) -> bytes:
 
     try:
         python = Python(source.python)
-        _, name, data = make(pin.name, pin.version, source.file, archive, python, source, unasked, say)
+        _, name, data = make(pin.name, pin.version, source.file, archive, python, source, unasked, say, indexes)
     except _Failed as error:
         raise Undecided(f"{pin.name} {pin.version} cannot be built again here: {error.why}", fix) from error
     if name != pin.file or hashlib.sha256(data).hexdigest() != pin.sha256:
