@@ -17,7 +17,7 @@ from envkit.diff.compare import Change, Weight
 from envkit.facts import Facts
 from envkit.model import Observed
 from envkit.plan import spec as spec_module
-from envkit.plan.lockfile import Deb, Lock, Pin, parse
+from envkit.plan.lockfile import Deb, Lock, Pin, Source, parse
 from envkit.plan.spec import Platform, Spec
 from envkit.subjects import codec
 from envkit.subjects.image import Image
@@ -234,7 +234,8 @@ def test_swapped_order_gives_the_mirrored_words() -> None:
 
 
 def test_no_field_of_a_lock_changes_in_silence() -> None:
-    old = lock("2.6.0+cu124", TORCH_2_6, (("A100", "sm_80"),), ("550",))
+    built = Source("docopt", "docopt-0.6.2.tar.gz", "0" * 64, 25901, "3.11", ("setuptools==80.9.0 --hash=sha256:00",))
+    old = replace(lock("2.6.0+cu124", TORCH_2_6, (("A100", "sm_80"),), ("550",)), sources=(built,))
     seen = set()
     for field in fields(Lock):
         value = getattr(old, field.name)

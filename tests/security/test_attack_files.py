@@ -35,6 +35,11 @@ Words = Callable[[str], list[str]]
 FILES: dict[tuple[str, str], Words] = {
     ("lock", "spec"): lambda odd: ["lock", odd, "--engine", "none"],
     ("render", "spec"): lambda odd: ["render", odd],
+    ("add", "spec"): lambda odd: ["add", "numpy", "--spec", odd],
+    ("remove", "spec"): lambda odd: ["remove", "numpy", "--spec", odd],
+    ("why", "spec"): lambda odd: ["why", "numpy", "--spec", odd],
+    ("tree", "spec"): lambda odd: ["tree", odd],
+    ("outdated", "spec"): lambda odd: ["outdated", odd],
     ("build", "spec"): lambda odd: ["build", odd],
     ("vendor", "spec"): lambda odd: ["vendor", f"{odd}.new", odd],
     ("up", "spec"): lambda odd: ["up", odd],
