@@ -374,6 +374,7 @@ def shelves(tmp_path_factory: pytest.TempPathFactory, pythons: Path) -> Iterator
 lock = partial(solve.lock, facts=FACTS, say=lambda line: None, may_stay_open=PARTS)
 
 
+@pytest.mark.slow  # a whole lock for each change that is named
 @pytest.mark.parametrize("name", BY_SOLVER)
 def test_the_packages_forbid_it_and_lock_with_what_is_named_instead(name: str, shelves: Index) -> None:
     row = BY_SOLVER[name]

@@ -24,6 +24,7 @@ from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
 from envkit.plan.sources import Sources, gather
 from envkit.versions import Glibc, Python
 
+pytestmark = pytest.mark.slow  # each builds with real tools, for a second or more
 PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
 TOOLS = partial(solve._tools, Indexes())
 FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
