@@ -4,7 +4,9 @@ differs where two images do.  The reference image is built four times here, whic
 from __future__ import annotations
 
 import shutil
+import subprocess
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,15 +27,33 @@ def no_cache_left() -> Iterator[None]:
     drop_cache()
 
 
+def wheel(folder: Path) -> str:
+    """The file name of a wheel that is written into ``folder``."""
+    path = folder / "ours-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("ours.py", "x = 1\n")
+        made.writestr("ours-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+        made.writestr("ours-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr("ours-1.0.dist-info/RECORD", "")
+    return path.name
+
+
 def test_two_builds_are_the_same_and_so_is_one_with_the_network_off(engine: DockerEngine, tmp_path: Path) -> None:
     spec, saved = tmp_path / "torch-2.6-cu124", tmp_path / "saved"
     shutil.copytree(ROOT / "images" / spec.name, spec)
+    # One package that the index has as source alone, and one that no index has.
+    toml = (spec / "envkit.toml").read_text()
+    wanted = toml.replace('packages = ["numpy"]', f'packages = ["numpy", "docopt==0.6.2", "./{wheel(spec)}"]')
+    assert wanted != toml
+    (spec / "envkit.toml").write_text(wanted)
     first, offline = (f"envkit-test/{word}:{uuid.uuid4().hex[:12]}" for word in ("twice", "offline"))
     try:
         twice = envkit("build", str(spec), "--refresh-os", "--verify", "--tag", first)
         assert twice.exit == 0, twice.err[-2000:] + twice.out
         assert twice.out.endswith("both builds are the same\n")
         layers = engine.layers(first)
+        start = ["docker", "run", "--rm", "--network", "none", first, "python3", "-c", "import docopt, ours, torch"]
+        assert subprocess.run(start, capture_output=True).returncode == 0
         engine.remove(first)  # beside it an overlay2 store would keep what is built next for good
         drop_cache()
         vendored = envkit("vendor", str(saved), str(spec))
