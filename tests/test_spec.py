@@ -185,6 +185,10 @@ def test_other_kinds_in_place_of_text_are_refused(key: str, value: str) -> None:
     assert f"`{key}` must be text" in refused(rest + f"{key} = {value}").message
 
 
+def test_a_number_that_is_too_long_to_be_shown_is_named_by_its_kind() -> None:
+    assert refused(LEAST + f"packages = {10**18}").message.endswith("`packages` must be a list of texts, not a whole number")
+
+
 def test_the_drivers_of_a_fleet() -> None:
     fleet = spec(LEAST + 'driver = ["550.54.15", "535", "550.54.15"]')
     assert fleet.drivers == (Driver("550.54.15"), Driver("535"))

@@ -66,7 +66,7 @@ def _refusal(table: object, said: str, where: str) -> UsageError:
         return UsageError(f"{where}: {one_line(said)}", "change what the message names")
     (expected, write), path = _WORDS[found[1]], found[3] or ""
     number = _number(table, path) if found[2] in ("int", "float") else ""
-    got, key = number or _WORDS[found[2]][0], _ITEM.sub("", path)
+    got, key = number.rstrip(".") or _WORDS[found[2]][0], _ITEM.sub("", path)
     if not key:
         return UsageError(f"{where} must be {expected}, not {got}", f"write {expected}")
     name = key.rpartition(".")[2]
