@@ -186,7 +186,9 @@ def test_other_kinds_in_place_of_text_are_refused(key: str, value: str) -> None:
 
 
 def test_a_number_that_is_too_long_to_be_shown_is_named_by_its_kind() -> None:
-    assert refused(LEAST + f"packages = {10**18}").message.endswith("`packages` must be a list of texts, not a whole number")
+    assert refused(LEAST + f"packages = {10**18}").message.endswith(
+        "`packages` must be a list of texts, not a whole number"
+    )
 
 
 def test_the_drivers_of_a_fleet() -> None:
