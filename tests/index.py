@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ensurepip
 import hashlib
 import io
 import json
@@ -129,6 +130,12 @@ def _metadata(wheel: bytes) -> bytes | None:
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return archive.read(name)
+
+
+def pip_wheel() -> Path:
+    """The wheel of pip that comes with this Python; Debian keeps it with others of the kind."""
+    places = (Path(ensurepip.__file__).parent / "_bundled", Path("/usr/share/python-wheels"))
+    return next(each for place in places for each in sorted(place.glob("pip-*.whl")))
 
 
 def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, text: str = "") -> Spec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import re
 import sys
 from dataclasses import replace
@@ -10,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from index import Index, publish
+from index import Index, pip_wheel, publish
 from inline import Envkit
 from test_prove import FakeEngine
 
@@ -185,7 +184,7 @@ def test_a_wheel_of_another_python_is_no_solution(index: Index, tmp_path: Path) 
 
 
 def test_a_vendored_folder_holds_it_with_the_others(index: Index, tmp_path: Path) -> None:
-    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    pip = pip_wheel()
     index.wheels[pip.name] = pip.read_bytes()
     path = apart(index, tmp_path)
     spec = job(tmp_path, index, '"./mine/ours-1.0-py3-none-any.whl"')

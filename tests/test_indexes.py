@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import sys
 from base64 import b64encode
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from index import Index, publish
+from index import Index, pip_wheel, publish
 from inline import Envkit
 from test_prove import FakeEngine
 from test_steps import assemble
@@ -250,7 +249,7 @@ def test_a_step_of_a_build_installs_from_a_closed_index_and_from_what_no_index_h
 def test_vendored_wheels_come_from_a_closed_index(
     closed: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    pip = pip_wheel()
     closed.wheels[pip.name] = pip.read_bytes()
     text = in_named(closed.url, tmp_path, monkeypatch)
     pin = closed.add("einops", "0.8.1")
