@@ -25,7 +25,7 @@ from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
 from envkit.engine import BaseRequest, BuildRequest, BuiltImage, CannotStart, ResolvedBase, reaper
-from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
+from envkit.engine.docker import DockerEngine, abandoned, pid_space, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import read
 from envkit.system import proc
@@ -98,6 +98,29 @@ def test_failed_build_leaves_the_tag_as_it_was(
     assert "[2/2] RUN echo two" in caught.value.message and "ended with exit code 7" in caught.value.message
     assert "```\nthe last word\n```" in caught.value.message
     assert docker.from_env().api.inspect_image(tag)["Id"] == before.id
+    assert not stay(drafts, others)
+
+
+def test_what_a_killed_build_left_goes_at_the_next_one(
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path
+) -> None:
+    others = drafts()
+    write(tmp_path, f"FROM {python_base.ref} AS low\nRUN echo one > /n\nFROM low AS high\nRUN sleep 600\n")
+    code = (
+        "import sys; from pathlib import Path; from envkit.engine import BuildRequest;"
+        "from envkit.engine.docker import DockerEngine;"
+        "request = BuildRequest(Path(sys.argv[1]), sys.argv[2], 600, target='high', ahead='low', no_cache=True,"
+        " labels={'io.envkit.test': sys.argv[2]});"
+        "DockerEngine(Path(sys.argv[1])).build(request, lambda line: None)"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), tag])
+    try:
+        assert comes(lambda: drafts() - others, 0.1)
+    finally:
+        killed.kill()
+        killed.wait()
+    assert drafts() - others
+    build(engine, write(tmp_path, f"FROM {python_base.ref}\n"), tag)
     assert not stay(drafts, others)
 
 
@@ -462,10 +485,14 @@ def test_container_that_was_never_started_goes_with_the_next_run() -> None:
     assert abandoned(listed, "own") == ["left"]
 
 
-def test_draft_of_a_killed_build_goes_after_a_day() -> None:
-    old, young, other = "envkit-draft:1000-0f", "envkit-draft:80000-1e", "envkit-draft:mine"
-    assert stale_drafts([old, young, other], 1000 + 24 * 3600.0 + 1) == [old]
-    assert stale_drafts([old], 1000 + 24 * 3600.0 - 1) == []
+def test_draft_of_a_killed_build_goes_at_the_next_one_and_another_machines_after_a_day() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    mine, killed = (f"envkit-draft:1000-{pid_space()}-{pid}-0f" for pid in (os.getpid(), ended.pid))
+    elsewhere, later = "envkit-draft:1000-0a-1-0f-ahead", "envkit-draft:80000-0a-1-1e"
+    told = [mine, killed, elsewhere, later, "envkit-draft:mine"]
+    assert stale_drafts(told, 1000 + 24 * 3600.0 - 1) == [killed]
+    assert stale_drafts(told, 1000 + 24 * 3600.0 + 1) == [mine, killed, elsewhere]
 
 
 def test_base_without_a_name_is_made_without_asking_a_registry(engine: DockerEngine, python_base: ResolvedBase) -> None:

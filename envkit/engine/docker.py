@@ -63,7 +63,7 @@ from envkit.system.proc import Completed
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
-_DRAFT = "envkit-draft"  # what an image is named while it is built, with the time and a number of its own
+_DRAFT = "envkit-draft"  # what an image is named while it is built, with the time, its process and a number of its own
 _AHEAD_S = 10.0  # for an image of layers that another image has just taken in: names and a few files; 0.1 s was seen
 _DRAFT_S = 24 * 3600.0  # far beyond any build's budget
 _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
@@ -286,7 +286,7 @@ class DockerEngine:
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
         self._drop_drafts()
-        tag, draft = request.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
+        tag, draft = request.tag, f"{_DRAFT}:{int(time.time())}-{pid_space()}-{os.getpid()}-{uuid.uuid4().hex}"
         where, free = self._room()
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
         # The builder that works in the engine's own store, where the bases are, bears the name of the context; another
@@ -822,12 +822,27 @@ def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
 
 
 def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
-    """The drafts that a killed envkit left a day and more ago; ``now`` is in seconds since 1970.
+    """The drafts whose envkit was killed on this machine, and all that are older than a day; ``now`` is in seconds
+    since 1970.
 
-    A younger one may be another envkit's that builds now.
+    A younger one of a process that lives, or of another machine, may be built now.
     """
-    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-[0-9a-f]+(?:-ahead)?", tag)) for tag in tags]
-    return [tag for tag, time_of in begun if time_of and now - int(time_of[1]) > _DRAFT_S]
+    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-([0-9a-f]+)-([0-9]+)-[0-9a-f]+(?:-ahead)?", tag)) for tag in tags]
+    here = pid_space()
+    return [
+        tag
+        for tag, of in begun
+        if of and (now - int(of[1]) > _DRAFT_S or (of[2] == here and not Path("/proc", of[3]).exists()))
+    ]
+
+
+def pid_space() -> str:
+    """A name of what process numbers mean anything in: this start of this machine and the namespace of processes."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    except OSError:  # no Linux: no other process's drafts are told from this one's
+        start = uuid.uuid4().hex
+    return sha256(start.encode()).hexdigest()[:12]
 
 
 def _no_image(image: str) -> UsageError:
