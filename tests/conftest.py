@@ -16,7 +16,7 @@ import pytest
 from buildcache import drop_cache
 from fake_docker import FakeDocker
 from fuzzed import USUAL
-from index import Index, Publish, publish
+from index import Index, Publish, asked_by_uv, publish
 
 from envkit.engine import BaseRequest, ResolvedBase
 from envkit.engine.docker import DockerEngine
@@ -100,12 +100,7 @@ def index(tmp_path: Path, pythons: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     made = Index()
     made.folder = tmp_path / "wheels"
     made.folder.mkdir()
-    for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_DEFAULT_INDEX", made.url)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    asked_by_uv(made, tmp_path / "cache", monkeypatch)
     yield made
     made.server.shutdown()
     made.server.server_close()

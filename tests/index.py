@@ -14,6 +14,7 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -27,6 +28,16 @@ UPLOADED = "2025-01-02T03:04:05.000000Z"
 UPLOADED_S = int(datetime.fromisoformat(UPLOADED).timestamp())
 
 Publish = Callable[..., Spec]
+
+
+def asked_by_uv(index: Index, cache: Path, patch: pytest.MonkeyPatch) -> None:
+    """Has uv ask ``index`` in place of any other, with a cache of its own."""
+    for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE"):
+        patch.delenv(name, raising=False)
+    patch.setenv("UV_DEFAULT_INDEX", index.url)
+    patch.setenv("UV_CACHE_DIR", str(cache))
+    patch.setenv("UV_HTTP_RETRIES", "0")
+    patch.setenv("NO_PROXY", "127.0.0.1")
 
 
 class Index:

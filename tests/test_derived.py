@@ -12,7 +12,7 @@ import pytest
 from index import Index, publish_extras
 from inline import Envkit
 
-from envkit.errors import Undecided, UsageError
+from envkit.errors import UsageError
 from envkit.facts import Facts, load
 from envkit.facts import derived as derive_rows
 from envkit.facts.rows import DerivedRow, TorchRow
@@ -20,7 +20,6 @@ from envkit.plan import derive, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec, parse
-from envkit.system.index import Index as Client
 from envkit.versions import Cuda, Glibc, Torch
 
 FACTS = load()
@@ -204,12 +203,10 @@ def test_an_index_that_does_not_answer_is_said_and_refuses_as_before(newer: Inde
                     "the package index answers with HTTP status 500"]  # fmt: skip
 
 
-def test_no_index_at_all_is_said() -> None:
-    def nowhere() -> Client:
-        raise Undecided("uv does not say", "")
-
+def test_no_index_at_all_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "none.toml"))
     said: list[str] = []
-    assert derive.for_spec(wish(), FACTS, said.append, nowhere) is FACTS
+    assert derive.for_spec(wish(), FACTS, said.append) is FACTS
     assert "could not be asked: uv does not say" in said[0]
 
 

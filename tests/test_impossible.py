@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index import Index, publish_extras
+from index import Index, asked_by_uv, publish_extras
 
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import load
@@ -360,12 +360,7 @@ def shelves(tmp_path_factory: pytest.TempPathFactory, pythons: Path) -> Iterator
             facts = dict(each.split("=", 1) for each in more if re.match("(tag|uploaded)=", each))
             made.add(name, version, *[each for each in more if not re.match("(tag|uploaded)=", each)], **facts)
     with pytest.MonkeyPatch.context() as patched:
-        for variable in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE"):
-            patched.delenv(variable, raising=False)
-        patched.setenv("UV_DEFAULT_INDEX", made.url)
-        patched.setenv("UV_CACHE_DIR", str(folder / "cache"))
-        patched.setenv("UV_HTTP_RETRIES", "0")
-        patched.setenv("NO_PROXY", "127.0.0.1")
+        asked_by_uv(made, folder / "cache", patched)
         yield made
     made.server.shutdown()
     made.server.server_close()

@@ -18,7 +18,7 @@ from envkit.build.render import dockerfile
 from envkit.engine.local import LocalEngine
 from envkit.errors import Undecided, Unsatisfiable
 from envkit.facts import load as load_facts
-from envkit.plan import requires, solve
+from envkit.plan import requires, solve, sources
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
 from envkit.plan.sources import Sources, gather
@@ -85,6 +85,59 @@ def publish(index: Index, name: str, version: str, files: dict[str, str], upload
     index.wheels[file] = packed(name, version, files, top)
     index.uploaded.update({file: uploaded} if uploaded else {})
     return file
+
+
+def archive(*entries: tuple[str, bytes, str]) -> bytes:
+    """A source archive of entries: name, type in tar's own letters, and content, or what a link names."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as made:
+        for name, kind, text in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = kind, 0o755
+            if kind == tarfile.REGTYPE:
+                entry.size = len(text)
+            else:
+                entry.linkname = text
+            made.addfile(entry, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+PLAIN = ("a/setup.py", tarfile.REGTYPE, "pass")
+LEADING_OUT = {
+    "up": ("a/../../out", tarfile.REGTYPE, "x"),
+    "root": ("/tmp/out", tarfile.REGTYPE, "x"),
+    "link-out": ("a/link", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard-link-out": ("a/link", tarfile.LNKTYPE, "../../etc/passwd"),
+    "link-to-itself": ("a/link", tarfile.SYMTYPE, "link"),
+    "device": ("a/null", tarfile.CHRTYPE, ""),
+    "pipe": ("a/pipe", tarfile.FIFOTYPE, ""),
+    "file-in-a-file": ("a/setup.py/inner", tarfile.REGTYPE, "x"),
+    "folder-on-a-file": ("a/setup.py", tarfile.DIRTYPE, ""),
+    "too-long": (f"a/{'x' * 300}", tarfile.REGTYPE, "x"),
+}
+
+
+@pytest.mark.parametrize("name", LEADING_OUT)
+def test_an_archive_that_holds_more_than_plain_files_is_not_unpacked(name: str, tmp_path: Path) -> None:
+    with pytest.raises(sources._Failed, match=r"leads out of it|is no file|cannot be unpacked"):
+        sources._unpack("a-1.0.tar.gz", archive(PLAIN, LEADING_OUT[name]), tmp_path / "source")
+    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+    assert {each.name for each in (tmp_path / "source").rglob("*")} <= {"a", "setup.py"}
+
+
+def test_a_link_inside_becomes_a_copy_and_what_may_be_run_stays_so(tmp_path: Path) -> None:
+    links = (("a/soft", tarfile.SYMTYPE, "setup.py"), ("a/hard", tarfile.LNKTYPE, "a/setup.py"))
+    folder = sources._unpack("a-1.0.tar.gz", archive(("a", tarfile.DIRTYPE, ""), PLAIN, *links), tmp_path / "source")
+    found = {each.name: (each.is_symlink(), each.read_text(), each.stat().st_mode & 0o777) for each in folder.iterdir()}
+    assert found == dict.fromkeys(("setup.py", "soft", "hard"), (False, "pass", 0o755))
+
+
+def test_many_links_to_one_file_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_MOST_UNPACKED", 30)
+    links = [(f"a/{number}", tarfile.LNKTYPE, "a/setup.py") for number in range(10)]
+    with pytest.raises(sources._Failed, match="unpacks to more than"):
+        sources._unpack("a-1.0.tar.gz", archive(PLAIN, *links), tmp_path / "source")
+    assert sum(each.stat().st_size for each in (tmp_path / "source" / "a").iterdir()) <= 30
 
 
 class Run:
@@ -327,7 +380,7 @@ def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
         ({"pyproject.toml": "[build-system]\nrequires = 3"}, "", "is none"),
         ({"pyproject.toml": '[build-system]\nrequires = []\nbackend-path = [".."]'}, "", "leads out of it"),
         ({"pyproject.toml": '[build-system]\nrequires = ["nosuch"]'}, "", "what it needs to be built is not to be had"),
-        ({"setup.py": "x"}, "..", "cannot be unpacked"),
+        ({"setup.py": "x"}, "..", "leads out of it"),
     ],
 )
 def test_an_archive_that_is_none_is_refused(

@@ -111,7 +111,7 @@ def lock(
 
         if refresh_os and names != ():
             names = (*(names or ()), *update.debs_of(found)) or None
-        made = update.make_lock(
+        made = update.new_lock(
             parsed_spec,
             facts.load(),
             lambda: None if engine == "none" else connect(engine, say),
@@ -122,6 +122,7 @@ def lock(
             warn=warn,
             accept=accept,
         )
+        update.save(parsed_spec, made, say)
     print(headline(path, made))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
@@ -69,7 +69,7 @@ def remove(
     _change(spec, lambda text, parsed: edit.removed(text, parsed, packages), engine, allow_unpinned)
 
 
-def _change(at: Path, change: Any, engine: str, allow_unpinned: list[str] | None) -> None:
+def _change(at: Path, change: Callable[[str, Spec], str], engine: str, allow_unpinned: list[str] | None) -> None:
     """Changes the spec's text, makes the lock of the new one, and writes both."""
     from envkit import facts
     from envkit.engine.choice import connect

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 _MOST = 3  # releases derived for one spec, the newest ones: of an older one the tables have a row, or will have
 
 
-def for_spec(
-    spec: Spec, facts: Facts, say: Callable[[str], None], configured: Callable[[], Index] | None = None
-) -> Facts:
+def for_spec(spec: Spec, facts: Facts, say: Callable[[str], None]) -> Facts:
     """``facts``, with derived rows where no release that ``spec`` asks for is in them.
 
     Asks the package index in that case alone.  Where the index does not answer or has no such release, the facts are
@@ -32,11 +30,10 @@ def for_spec(
     if spec.base is Base.NGC or any(spec.torch.admits(known.torch) for known in facts.torches_all):
         return facts
     from envkit.facts.derived import releases  # these cost 60 ms, and most locks never come here
-    from envkit.system import index
+    from envkit.system.index import BUDGET_S
 
     try:
-        own = indexes.of(spec.index, ()).own
-        asked = index.Index(own.full) if own else (configured or index.configured)()
+        asked = indexes.of(spec.index, ()).pages(BUDGET_S)
         files = {file.name: file for file in asked.files("torch") if not file.yanked}
         wanted = [release for release in releases(files) if spec.torch.admits(release)][-_MOST:]
         found = [proc.beside(partial(derive, asked, release, files)) for release in wanted]

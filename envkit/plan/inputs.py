@@ -138,7 +138,7 @@ def _applying(text: str, python: str, machine: str) -> tuple[str, ...]:
     }
     if fits == {False}:
         return ()
-    if canonicalize_name(one.name) in ("torch", "torchvision", "torchaudio"):
+    if canonicalize_name(one.name) in uv_project.KIN:
         if False in fits:
             raise UsageError(f"which {one.name} is asked for depends on the Python: `{text}`", "write `python` out")
         one.marker = None

@@ -911,13 +911,13 @@ def _changes(spec: Spec, facts: Facts) -> Iterator[str]:
     """At most _MOST_CHANGES changes after which the facts allow a choice, each tried: of torch, of one other key, and
     where none of these does, of one key and torch."""
     any_torch = replace(spec, torch=TorchWish(">0"), cuda=None)
-    rounds = (("", [(_torch_said, any_torch), *_changed(spec, facts)]), (" and ", _changed(any_torch, facts)))
+    rounds = (("", [(torch_said, any_torch), *_changed(spec, facts)]), (" and ", _changed(any_torch, facts)))
     found = 0
     for beside, changes in rounds:
         for text, changed in changes:
             if found < _MOST_CHANGES and (choice := _granted(changed, facts)) is not None:
                 found += 1
-                yield text(choice) + (beside and beside + _torch_said(choice))
+                yield text(choice) + (beside and beside + torch_said(choice))
         if found:
             return
 
@@ -938,7 +938,7 @@ def _changed(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice], str]
     here = spec.python.minor
     for python in sorted({os.python for os in facts.oses}, key=lambda one: (abs(one.minor - here), -one.minor)):
         if python != spec.python:
-            yield partial(_python_said, python), replace(spec, python=python)
+            yield partial(python_said, python), replace(spec, python=python)
     kinds: dict[Sm, list[str]] = {}
     for name in spec.gpus:
         kinds.setdefault(facts.gpu(name).sm, []).append(name)
@@ -957,7 +957,8 @@ def _changed(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice], str]
         yield _said(f'platform = "{Platform.AMD64}"'), replace(spec, platform=Platform.AMD64)
 
 
-def _torch_said(choice: Choice) -> str:
+def torch_said(choice: Choice) -> str:
+    """The torch of a choice, as a change of a spec is named."""
     return f"torch {choice.torch.base_version} with CUDA {choice.cuda}"
 
 
@@ -965,7 +966,8 @@ def _said(text: str) -> Callable[[Choice], str]:
     return lambda choice: text
 
 
-def _python_said(python: Python, choice: Choice) -> str:
+def python_said(python: Python, choice: Choice) -> str:
+    """The Python of a choice, as a change of a spec is named, with the distribution that it comes with."""
     return f'python = "{python}"' + (f" with {choice.os}" if choice.os else "")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -39,6 +40,7 @@ from envkit.system.proc import Completed
 from envkit.versions import Glibc, Python
 
 Say = Callable[[str], None]
+Got = TypeVar("Got")
 
 _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the rest is for slow indexes
 
@@ -93,9 +95,8 @@ def closure(
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
     again where it still fits, and ``bounds`` hold for all that is taken; without ``built`` only what has a wheel on the
-    index is.  The pins are in a lock's order; the time is
-    in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels meets the spec and
-    Undecided when the index could not be asked.
+    index is.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives none.  Raises
+    Unsatisfiable when no set of wheels meets the spec and Undecided when the index could not be asked.
     """
     every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
     if not every:
@@ -210,12 +211,7 @@ class _Uv:
         """Who requires each distribution that ``requirements`` come to, by name; from uv's cache where it can."""
         answer = self.folder / "requirers.txt"
         flags = (*flags, "--annotate", "--annotation-style", "line")
-        try:
-            self._compile("requirers", requirements, answer, (*flags, "--offline"))
-        except NoRoom:
-            raise
-        except (Unsatisfiable, Undecided):
-            self._compile("requirers", requirements, answer, flags)
+        _cache_first(lambda *offline: self._compile("requirers", requirements, answer, (*flags, *offline)))
         found: dict[str, tuple[str, ...]] = {}
         for line in answer.read_text(encoding="utf-8").splitlines():
             pin, _, via = line.partition("# via ")
@@ -267,12 +263,19 @@ class _Uv:
         self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
     ) -> list[dict[str, object]]:
         """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
-        try:
-            return self.compile(name, requirements, *flags, "--offline", constraints=constraints)
-        except NoRoom:
-            raise
-        except (Unsatisfiable, Undecided):
-            return self.compile(name, requirements, *flags, constraints=constraints)
+        return _cache_first(
+            lambda *offline: self.compile(name, requirements, *flags, *offline, constraints=constraints)
+        )
+
+
+def _cache_first(ask: Callable[..., Got]) -> Got:
+    """What uv answers from its cache; what it answers with the index if that is not enough."""
+    try:
+        return ask("--offline")
+    except NoRoom:
+        raise
+    except (Unsatisfiable, Undecided):
+        return ask()
 
 
 def requirers(requirements: Sequence[str], place: TargetPlatform) -> dict[str, tuple[str, ...]]:

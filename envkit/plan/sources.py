@@ -28,8 +28,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -232,7 +232,7 @@ class Sources:
         digest = hashlib.sha256(data).hexdigest()
         before = next((row for row in self.held if row.sha256 == digest), None)
         day = self.before or datetime.now(UTC).date().isoformat()
-        said = json.dumps([_HOOK().decode(), digest, str(self.python), day if before is None else before.requires])
+        said = json.dumps([_hook().decode(), digest, str(self.python), day if before is None else before.requires])
         answer = files.folder(self.cache / "built") / (hashlib.sha256(said.encode()).hexdigest()[:32] + ".json")
         if kept := _kept(answer, self.cache):
             return Built(kept.file, kept.data, kept.source, one.file.uploaded)
@@ -375,13 +375,44 @@ def _unpack(file: str, data: bytes, place: Path) -> Path:
         else:
             with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as packed_tar:
                 _bounded((one.size for one in packed_tar), file)
-                packed_tar.extractall(place, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
+                _untar(packed_tar, place, file)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and files.is_full(error):
+            raise
         raise _Failed(f"{file} cannot be unpacked: {one_line(str(error))}") from error
     inside = [each for each in place.iterdir() if each.is_dir()]
     if len(inside) != 1:
         raise _Failed(f"{file} does not hold one folder")
     return inside[0]
+
+
+def _untar(packed: tarfile.TarFile, place: Path, file: str) -> None:
+    """Unpacks plain files alone; a link becomes a copy of what it names in the archive.
+
+    tarfile's own filter "data" is not in every Python 3.11: Debian 12's, 3.11.2, is without it.
+    """
+    room = _MOST_UNPACKED
+    for one in packed:
+        path = PurePosixPath(one.name)
+        if path.is_absolute() or ".." in path.parts:
+            raise _Failed(f"{file} holds {one_line(one.name)}, which leads out of it")
+        if one.isdir():
+            (place / path).mkdir(parents=True, exist_ok=True)
+            continue
+        try:
+            opened = packed.extractfile(one)  # of a link the file that it names
+        except (KeyError, RecursionError):
+            opened = None
+        if opened is None:
+            raise _Failed(f"{file} holds {one_line(one.name)}, which is no file")
+        with opened:
+            content = opened.read(room + 1)
+        room -= len(content)
+        if room < 0:
+            raise _Failed(f"{file} unpacks to more than {_MOST_UNPACKED >> 20} MB")
+        (place / path.parent).mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content)
+        (place / path).chmod(0o755 if one.mode & 0o100 else 0o644)
 
 
 def _bounded(sizes: Iterable[int], file: str) -> None:
@@ -422,7 +453,9 @@ def _declared(folder: Path) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
 # The build.
 
 
-def _HOOK() -> bytes:
+@cache
+def _hook() -> bytes:
+    """The program that runs in a build's own environment."""
     return (files.shipped("templates") / "steps/hook.py").read_bytes()
 
 
@@ -460,7 +493,7 @@ def make(
         tools = room / "tools"
         tools.mkdir()
         (room / "out").mkdir()
-        (room / "hook.py").write_bytes(_HOOK())
+        (room / "hook.py").write_bytes(_hook())
         for each in _COMPILERS:
             decoy = tools / each
             decoy.write_text('#!/bin/sh\necho "no compiler here: $0" >&2\n: > "$0.called"\nexit 1\n')

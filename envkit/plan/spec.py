@@ -268,7 +268,8 @@ def parse(text: str, path: Path) -> Spec:
     # [check] are the settings of `envkit check`, which reads and checks them itself.
     written = fit({key: value for key, value in table.items() if key != "check"}, RawSpec, str(path))
     name = _default_name(path) if written.name is None else written.name
-    wheels = tuple(wheel for item in written.packages if (wheel := given.read(item, "packages")))
+    read = {item: given.read(item, "packages") for item in written.packages}
+    wheels = tuple(wheel for wheel in read.values() if wheel)
     return Spec(
         path=path,
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
@@ -280,7 +281,10 @@ def parse(text: str, path: Path) -> Spec:
         base=_choice("base", written.base, Base),
         flavor=_choice("flavor", written.flavor, Flavor),
         platform=_choice("platform", written.platform, Platform),
-        packages=tuple(_package(item) for item in written.packages),
+        packages=tuple(
+            wheel.requirement if wheel else inputs.requirement(_plain("packages", item), "`packages`")
+            for item, wheel in read.items()
+        ),
         given=wheels,
         wheels=tuple(wheel.said for wheel in wheels if wheel.sha256),
         requirements=tuple(_plain("requirements", item) for item in written.requirements),
@@ -298,12 +302,6 @@ def parse(text: str, path: Path) -> Spec:
         tag=_word("tag", written.tag, _TAG, "a tag of the base image"),
         guard=_guard(written),
     )
-
-
-def _package(text: str) -> str:
-    """An entry of `packages` as a requirement by name."""
-    wheel = given.read(text, "packages")
-    return wheel.requirement if wheel else inputs.requirement(_plain("packages", text), "`packages`")
 
 
 def _guard(written: RawSpec) -> bool:

@@ -22,7 +22,7 @@ from packaging.version import Version
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts.pairs import goes_with
-from envkit.plan.resolve import Choice, feasible
+from envkit.plan.resolve import Choice, feasible, python_said, torch_said
 from envkit.plan.spec import Platform, Spec, TorchWish
 from envkit.system import proc
 from envkit.versions import Python, Torch
@@ -324,7 +324,7 @@ def _small(spec: Spec) -> Iterator[tuple[_Say, Spec]]:
     """The spec with another torch, or with one pin less."""
 
     def of_torch(chosen: Chosen) -> str:
-        return f"torch {chosen.choice.torch} with CUDA {chosen.choice.cuda}"
+        return torch_said(chosen.choice)
 
     def of_package(name: str, chosen: Chosen) -> str:
         release = chosen.releases.get(name)
@@ -355,8 +355,8 @@ def _large(spec: Spec, facts: Facts) -> Iterator[tuple[_Say, Spec]]:
             left: Any = {key: tuple(each for each in held if each != text)}
             yield partial(without, key, text), replace(spec, **left)
 
-    def with_python(chosen: Chosen, python: Python) -> str:
-        return f'python = "{python}"' + (f" with {chosen.choice.os}" if chosen.choice.os else "")
+    def with_python(python: Python, chosen: Chosen) -> str:
+        return python_said(python, chosen.choice)
 
     asked = {canonicalize_name(one.name) for one in _asked(spec)}
     if spec.before:
@@ -365,7 +365,7 @@ def _large(spec: Spec, facts: Facts) -> Iterator[tuple[_Say, Spec]]:
     yield from less("overrides")
     here = spec.python.minor
     for python in sorted({os.python for os in facts.oses} - {spec.python}, key=lambda one: abs(one.minor - here)):
-        yield partial(with_python, python=python), replace(spec, python=python, os="auto")
+        yield partial(with_python, python), replace(spec, python=python, os="auto")
     if spec.platform is not Platform.AMD64:
         yield lambda chosen: f'platform = "{Platform.AMD64}"', replace(spec, platform=Platform.AMD64)
     yield from less("packages")

@@ -72,36 +72,6 @@ def base_of(connect: Callable[[], Engine | None], say: Say, choice: Choice) -> B
     return Base(found.sha256, "registry" if found.sha256 else "", status)
 
 
-def make_lock(
-    spec: Spec,
-    facts: Facts,
-    connect: Callable[[], Engine | None],
-    say: Say,
-    *,
-    previous: Lock | None = None,
-    upgrade: tuple[str, ...] | None = None,
-    may_stay_open: Collection[str] = (),
-    warn: Say | None = None,
-    accept: Accept = lambda spec, facts, lock: None,
-) -> Lock:
-    """``new_lock``, written beside the spec."""
-    made = new_lock(
-        spec,
-        facts,
-        connect,
-        say,
-        previous=previous,
-        upgrade=upgrade,
-        may_stay_open=may_stay_open,
-        warn=warn,
-        accept=accept,
-    )
-    path = locks.path_of(spec)
-    locks.save(made, path)
-    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
-    return made
-
-
 def new_lock(
     spec: Spec,
     facts: Facts,
@@ -131,6 +101,13 @@ def new_lock(
     )
     accept(spec, facts, made)
     return made
+
+
+def save(spec: Spec, made: Lock, say: Say) -> None:
+    """Writes the lock beside the spec, and says so."""
+    path = locks.path_of(spec)
+    locks.save(made, path)
+    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
 
 
 def save_both(spec: Spec, was: str, text: str, made: Lock) -> None:
@@ -179,9 +156,11 @@ def ensure_lock(
     if not answers:
         say(f"{path} {'is for another spec, locking again' if held else 'does not exist yet, locking'}")
     upgrade = (debs_of(held) if refresh_os else ()) or None
-    return make_lock(
+    made = new_lock(
         spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn, accept=accept
     )
+    save(spec, made, say)
+    return made
 
 
 def debs_of(lock: Lock | None) -> tuple[str, ...]:

@@ -65,20 +65,22 @@ def _refusal(table: object, said: str, where: str) -> UsageError:
     if found is None:
         return UsageError(f"{where}: {one_line(said)}", "change what the message names")
     (expected, write), path = _WORDS[found[1]], found[3] or ""
-    number = _number(table, path) if found[2] in ("int", "float") else ""
-    got, key = number.rstrip(".") or _WORDS[found[2]][0], _ITEM.sub("", path)
+    is_number = found[2] in ("int", "float")
+    number = _number(table, path) if is_number else ""
+    got, key = number or _WORDS[found[2]][0], _ITEM.sub("", path)
     if not key:
         return UsageError(f"{where} must be {expected}, not {got}", f"write {expected}")
     name = key.rpartition(".")[2]
     if key != path:
         return UsageError(f"{where}: `{key}` must be a list of texts, and holds {got}", f"write {name} = [{write}]")
-    if found[1] == "str" and number:
+    if found[1] == "str" and is_number:
+        number = number or "..."
         return UsageError(f"{where}: `{key}` is the number {number}; it must be text", f'write {name} = "{number}"')
     return UsageError(f"{where}: `{key}` must be {expected}, not {got}", f"write {name} = {write}")
 
 
 def _number(table: object, path: str) -> str:
-    """The number at ``path`` ("key.key[0]") as it was written, as far as that can be printed."""
+    """The number at ``path`` ("key.key[0]") as it was written; "" for one too long to be shown."""
     value: object = table
     for part in _ITEM.sub(r".\1", path).split("."):
         if isinstance(value, Mapping):
@@ -86,4 +88,4 @@ def _number(table: object, path: str) -> str:
         elif isinstance(value, list):
             value = value[int(part)]
     whole = isinstance(value, int) and abs(value) >= _LONGEST
-    return "..." if whole else str(value)
+    return "" if whole else str(value)
