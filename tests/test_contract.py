@@ -85,8 +85,9 @@ STEPS = {
         ("uv_project",),
         ("inputs",),
         ("spec", "shipped"),
-        ("lockfile", "flavors", "edit"),
-        ("apt", "derive", "resolve", "sources"),
+        ("lockfile", "flavors", "edit", "request"),
+        ("apt", "derive", "refusal", "sources"),
+        ("resolve",),
         ("together",),
         ("solve",),
         ("update", "requires"),
@@ -106,6 +107,7 @@ JUDGES = ("envkit.judging.checks", "envkit.judging.judge", "envkit.report", "env
 PURE = (
     "envkit.dockerfile", "envkit.facts", "envkit.judging", "envkit.logs", "envkit.subjects",
     "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
+    "envkit.plan.request", "envkit.plan.refusal",
     "envkit.build.render", "envkit.build.exporters", "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
 )  # fmt: skip
 
@@ -534,3 +536,13 @@ def test_the_top_of_the_package_stays_small() -> None:
 def test_the_modules_of_an_ordered_room_are_all_in_its_order(room: str) -> None:
     inside = {name.split(".")[2] for name in SOURCES if name.startswith(f"envkit.{room}.")}
     assert inside == {module for row in STEPS[room] for module in row}
+
+
+def test_no_file_is_longer_than_a_person_reads() -> None:
+    """900 lines: beyond that a module has two subjects."""
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (count := len(path.read_text().splitlines())) > 900
+    }
+    assert not long
