@@ -65,6 +65,14 @@ BY_FACTS = {
     "a new GPU in a machine with a driver from before it": Row(
         {"torch": ">=2.7", "gpus": ["RTX 5090"], "driver": "525"}, ("needs driver", "the spec declares 525")
     ),
+    "an old GPU in a machine with a driver that has dropped it": Row(
+        {"torch": ">=2.4", "gpus": ["V100"], "driver": "595"},
+        ("no driver after branch 580 knows sm_70 (V100)", "architecture matrix"),
+    ),
+    "a fleet of which no driver knows one of its GPUs": Row(
+        {"torch": ">=2.4", "gpus": ["A100", "B200"], "driver": ["535", "550"]},
+        ("sm_100 (B200) needs driver branch 570 or newer", "declares 535 and 550"),
+    ),
     # drivers
     "a driver that is older than the CUDA major": Row(
         {"torch": "2.15.0", "driver": "550"}, ("needs driver 580.65.06 or newer", "declares 550", "cuda-compat")

@@ -293,7 +293,7 @@ def test_a_bare_branch_means_its_oldest_release() -> None:
         ({"gpus": ["A100"], "driver": ["535", "545"]}, "cuda-compat-13-0 does not help driver 545: it supports 535,"),
         ({"gpus": ["A100", "RTX 4090"], "driver": "535"},
          "cuda-compat-13-0 does not help: it is for data-center GPUs, and RTX 4090 is not one"),
-        ({"gpus": ["A100", "GB10", "sm_90"], "driver": "535"}, "and GB10 and sm_90 are not known to be"),
+        ({"gpus": ["A100", "GB10", "sm_90"], "driver": "575"}, "and GB10 and sm_90 are not known to be"),
         ({"driver": "535"}, "would support driver 535 on data-center GPUs only, and `gpus` names none"),
         ({"driver": "535", "base": "nvidia", "os": "ubuntu22.04", "python": "3.10"}, "the base image contains it"),
     ],
@@ -314,13 +314,42 @@ def test_forward_compatibility_is_no_word_where_the_driver_is_not_in_the_way() -
     assert not any("cuda-compat" in fact for fact in refused(gpus=["RTX 5090"], driver="550").chain)
 
 
+# A driver knows the GPUs from before its branch, as long as NVIDIA keeps them.
+
+
+def test_a_driver_that_does_not_know_the_gpu() -> None:
+    error = refused(torch=">=2.7", gpus=["B200"], driver="550")
+    assert error.message == "sm_100 (B200) needs driver branch 570 or newer, but the spec declares 550"
+    assert conflict(error) == {"gpus", "driver"}
+    assert len(error.chain) == 2 and "driver of CUDA 12.8" in error.chain[1]
+    gone = refused(torch=">=2.4", gpus=["V100"], driver="590.44.01")
+    assert gone.message == "no driver after branch 580 knows sm_70 (V100), but the spec declares 590.44.01"
+    assert 'driver = "580"' in gone.nearest
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver"),
+    [
+        (["B200"], "570"),
+        (["RTX 4090"], "520.56.06"),  # GeForce's first release of the branch, before that of the toolkit
+        (["V100"], "580"),
+        (["V100", "B200"], ["550", "595"]),  # a fleet: each machine has its own driver
+        (["T4"], "615"),
+        (["B200"], None),
+    ],
+)
+def test_a_driver_that_knows_the_gpu(gpus: list[str], driver: object) -> None:
+    assert choose(torch=">=2.4", gpus=gpus, **({"driver": driver} if driver else {})).targets
+
+
 # The conflict is minimal.
 
 
 @pytest.mark.parametrize(
     ("wish", "keys"),
     [
-        ({"gpus": ["RTX 5090"], "driver": "535", "os": "debian12"}, {"gpus", "torch"}),
+        ({"gpus": ["RTX 5090"], "driver": "535", "os": "debian12"}, {"gpus", "driver"}),
+        ({"gpus": ["RTX 5090"], "driver": "570", "os": "debian12"}, {"gpus", "torch"}),
         ({"torch": "2.9.0", "cuda": "13.0", "gpus": ["V100", "H100"], "driver": "580"}, {"gpus", "cuda"}),
         ({"python": "3.14", "gpus": ["H100"]}, {"python", "torch"}),
         ({"torch": ">=2.7", "driver": "450", "gpus": ["H100"]}, {"driver"}),
@@ -371,19 +400,19 @@ def test_a_conflict_has_no_spare_key() -> None:
 
 
 def test_ptx_needs_a_driver_as_new_as_its_toolkit(tmp_path: Path) -> None:
-    """A build made up for it: machine code up to sm_90 and its PTX, which alone serves a B200 (sm_100)."""
+    """A build made up for it: machine code for sm_75 and its PTX, which alone serves an A100 (sm_80)."""
 
     def with_ptx(row: dict[str, object]) -> None:
         if (row["torch"], row["variant"]) == ("2.6.0", "cu124"):
-            row["ptx"] = ["sm_90"]
+            row["archs"] = row["ptx"] = ["sm_75"]
 
     facts = altered(tmp_path, "torch", with_ptx)
     needed = facts.driver_min(Cuda("12.4")).own
     assert needed is not None
-    wish: dict[str, object] = {"cuda": "12.4", "gpus": ["B200"]}
+    wish: dict[str, object] = {"cuda": "12.4", "gpus": ["A100"]}
     made = choose(facts, **wish, driver=str(needed))
-    assert (made.targets[0].by, str(made.driver)) == ("PTX of sm_90", str(needed))
-    assert str(choose(facts, cuda="12.4", gpus=["H100"], driver="525.60.13").driver) == "525.60.13"
+    assert (made.targets[0].by, str(made.driver)) == ("PTX of sm_75", str(needed))
+    assert str(choose(facts, cuda="12.4", gpus=["T4"], driver="525.60.13").driver) == "525.60.13"
     error = refused(facts, **wish, driver="525.60.13")
     assert f"needs driver {needed} or newer to compile its PTX, but the spec declares 525.60.13" in error.message
 

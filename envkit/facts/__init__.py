@@ -87,6 +87,22 @@ class DriverFloor:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuDrivers:
+    """The driver branches that know a GPU: from ``first`` to ``last``, each None where there is no bound or none was
+    read; ``needs`` is the oldest driver that NVIDIA names for the first CUDA that targets it."""
+
+    first: int | None
+    last: int | None
+    needs: Driver | None
+    source: str
+    seen: str
+
+    def known_to(self, driver: Driver) -> bool:
+        """Whether the branch of ``driver`` is one of them."""
+        return (self.first or 0) <= driver.major and (self.last is None or driver.major <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
 class CudnnCode:
     """Whether a cuDNN has code for a GPU, and the row that says so.
 
@@ -552,6 +568,23 @@ class Facts:
         major = [row for row in self.cudas if row.version.major == cuda.major]
         own = (exact[0].driver, exact[0].driver_source) if exact else (None, "")
         return DriverFloor(*own, *((major[0].floor, major[0].floor_source) if major else (None, "")))
+
+    def gpu_drivers(self, sm: Sm) -> GpuDrivers | None:
+        """The driver branches for GPUs of capability ``sm``; None for one that has no row, and for Jetsons, whose
+        drivers are numbered otherwise.
+
+        A driver and the toolkit that first targets an architecture are released together, and the kernel driver of an
+        older branch does not know the chip; NVIDIA's matrix of toolkits, drivers and architectures names the first
+        toolkit and the last branch.  Branches are compared, not releases: a GeForce driver of the branch may come
+        before the toolkit's.
+        """
+        arch = next((row for row in self.archs if row.sm == sm and not row.tegra), None)
+        if arch is None:
+            return None
+        own = self.driver_min(arch.first) if arch.first else None
+        floor = own.own if own else None
+        source = f"{arch.source}; driver of CUDA {arch.first}: {own.own_source}" if own else arch.source
+        return GpuDrivers(floor.major if floor else None, arch.last_branch, floor, source, arch.seen)
 
     def forward_compat(self, cuda: Cuda) -> CudaRow | None:
         """The newest release of the minor of ``cuda`` of whose cuda-compat package the driver branches were read."""

@@ -133,7 +133,8 @@ class ArchRow(Sourced):
 
     ``first`` is the first toolkit that can target it, ``last`` the last one; ``dropped_in`` names the toolkit
     that left it out, and is None, with ``last``, while the newest toolkit still has it.  ``exact`` lists its
-    architecture- and family-specific targets.
+    architecture- and family-specific targets.  ``last_branch`` is the last driver branch that knows such a GPU, None
+    where support goes on and where it was not read.
     """
 
     sm: Sm
@@ -142,6 +143,7 @@ class ArchRow(Sourced):
     first: Cuda | None
     last: Cuda | None
     dropped_in: Cuda | None
+    last_branch: int | None
     exact: tuple[Sm, ...]
 
 

@@ -77,6 +77,7 @@ def _gpu(facts: Facts, query: str) -> list[Entry]:
     if arch is not None:
         last = arch.last if arch.dropped_in else "the newest known"
         derived += [("architecture", arch.name), ("first CUDA", arch.first), ("last CUDA", last)]
+        derived += [("last driver branch", arch.last_branch)] if arch.last_branch else []
     return [Entry(f"GPU {row.name}", row, tuple(derived))]
 
 

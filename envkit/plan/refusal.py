@@ -65,7 +65,9 @@ def explain(request: Request) -> Unsatisfiable:
         best = min(asked, key=lambda one: (not any(ALWAYS < each.keys <= kept for each in one.found), len(one.found)))
         first = max((each for each in best.found if each.keys <= kept), key=_explaining)
         message, chain = first.text + _needs(request, best, first), _evidence(candidates, kept)
-        if "driver" in kept:
+        if first.weight is Weight.GPU_DRIVER:
+            chain = (str(first),)  # whatever is built of torch, the kernel's driver does not know the GPU
+        elif "driver" in kept:
             cuda = best.row.toolkit or best.row.cuda
             chain = (*chain, compat_line(spec, request.facts, request.gpus, cuda, _floor_of(request, best)))
     if kept:

@@ -33,6 +33,7 @@ class Weight(IntEnum):
     BASE = 4
     DRIVER = 5
     GPU = 6
+    GPU_DRIVER = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,9 @@ def of_build(request: Request, row: TorchRow, platform: Platform) -> Iterator[Ob
             has = ", ".join(tags) or tagged.requires_python
             text = f"torch {row.torch} has no wheel for Python {spec.python}: it has {has}"
         yield Obstacle(Weight.PYTHON, frozenset({"python"}), text, tagged.source, tagged.seen)
-    if built:
-        for kind in request.kinds:
+    for kind in request.kinds:
+        yield from _of_kernel_driver(request, kind)
+        if built:
             yield from _of_gpu(request, row, kind, machine)
     yield from _of_driver(request, row, machine)
 
@@ -188,6 +190,20 @@ def _of_gpu(request: Request, row: TorchRow, kind: Kind, machine: str) -> Iterat
         if code.state == "none" and code.row is not None:
             text = f"cuDNN {row.cudnn} of torch {row.name} is for {code.row.capability}, not for {kind}"
             yield Obstacle(Weight.GPU, keys, text, code.row.source, code.row.seen)
+
+
+def _of_kernel_driver(request: Request, kind: Kind) -> Iterator[Obstacle]:
+    """Whether any of the declared drivers knows the GPUs of ``kind``; of a fleet one is enough, for each machine has
+    its own."""
+    drivers, known = request.spec.drivers, request.facts.gpu_drivers(kind.gpu.sm)
+    if known is None or any(known.known_to(driver) for driver in drivers):
+        return
+    declared = f"but the spec declares {listed([str(driver) for driver in drivers])}"
+    text = f"no driver after branch {known.last} knows {kind}, {declared}"
+    if any(driver.major < (known.first or 0) for driver in drivers):
+        text = f"{kind} needs driver branch {known.first} or newer, {declared}"
+    if drivers:
+        yield Obstacle(Weight.GPU_DRIVER, frozenset({kind.key, "driver"}), text, known.source, known.seen)
 
 
 def _of_driver(request: Request, row: TorchRow, machine: str) -> Iterator[Obstacle]:

@@ -364,16 +364,28 @@ def _changed(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice], str]
     for names in kinds.values():
         left = tuple(name for name in spec.gpus if name not in names)
         yield _said(f"gpus without {quoted(names)}"), replace(spec, gpus=left)
-    if spec.drivers:
-        oldest = min(map(facts.oldest_release, spec.drivers))
-        floors = [facts.driver_min(row.toolkit or row.cuda) for row in facts.torches]
-        newer = {driver for floor in floors for driver in (floor.compat, floor.own) if driver and driver > oldest}
-        for driver in sorted(newer):
-            if _granted(replace(spec, drivers=(driver,)), facts) is not None:
-                yield _said(f'driver = "{driver}" or newer'), replace(spec, drivers=(driver,))
-                break
+    yield from _other_drivers(spec, facts)
     if spec.platform is not Platform.AMD64:
         yield _said(f'platform = "{Platform.AMD64}"'), replace(spec, platform=Platform.AMD64)
+
+
+def _other_drivers(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice], str], Spec]]:
+    """The spec with the oldest newer driver that the facts allow; where there is none, with the newest older branch."""
+    if not spec.drivers:
+        return
+    oldest = min(map(facts.oldest_release, spec.drivers))
+    floors = [facts.driver_min(row.toolkit or row.cuda) for row in facts.torches]
+    of_gpus = [known for name in spec.gpus if (known := facts.gpu_drivers(facts.gpu(name).sm))]
+    named = {driver for floor in floors for driver in (floor.compat, floor.own) if driver}
+    for driver in sorted(named | {known.needs for known in of_gpus if known.needs}):
+        if driver > oldest and _granted(replace(spec, drivers=(driver,)), facts) is not None:
+            yield _said(f'driver = "{driver}" or newer'), replace(spec, drivers=(driver,))
+            return
+    for branch in sorted({known.last for known in of_gpus if known.last}, reverse=True):
+        last = Driver(str(branch))
+        if last < oldest and _granted(replace(spec, drivers=(last,)), facts) is not None:
+            yield _said(f'driver = "{last}"'), replace(spec, drivers=(last,))
+            return
 
 
 def torch_said(choice: Choice) -> str:
