@@ -167,8 +167,9 @@ SPEC = {
     "driver": Key(
         '""',
         "a release or a branch, or a list of them",
-        "The drivers that the image will meet. The oldest counts: the lock is refused when it is too old, and when no driver of the list "
-        "knows one of the `gpus`: B200 needs branch 570 or newer, and branch 580 is the last that knows V100.",
+        "The drivers that the image will meet. The oldest counts: the lock is refused when it is too old, and when no "
+        "driver of the list knows one of the `gpus`: B200 needs branch 570 or newer, and branch 580 is the last that "
+        "knows V100.",
         'driver = ["550", "580.65.06"]',
     ),
     "guard": Key(
