@@ -45,10 +45,10 @@ WORKERS = $(shell scripts/workers 3)
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
 FAULTS = -n $(WORKERS) --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: side by side, three parts where
-# four processors are.  Beyond the first stack, which `torch` has made, those of the faults take 17 GB and the images of torch 22;
+# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: side by side, all three where
+# two processors are.  Beyond the first stack, which `torch` has made, those of the faults take 17 GB and the images of torch 22;
 # in CI, which has no use for it again, each part takes away what it made, so a disk with less room has the images after the faults.
-BESIDE = --no-print-directory --jobs=$(if $(filter 1 2 3,$(WORKERS)),2,3)
+BESIDE = --no-print-directory --jobs=$(if $(filter 1,$(WORKERS)),2,3)
 BOTH = 44
 real: $(VENV)/test.ready slow torch
 	scripts/compiler
