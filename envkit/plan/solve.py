@@ -30,7 +30,7 @@ from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin
-from envkit.plan.resolve import Choice, settled
+from envkit.plan.resolve import Choice, feasible, settled
 from envkit.plan.sources import Sources
 from envkit.plan.spec import Platform, Spec
 from envkit.plan.together import Release, Unreached
@@ -41,6 +41,7 @@ from envkit.versions import Glibc, Python
 
 Say = Callable[[str], None]
 Got = TypeVar("Got")
+Package = dict[str, object]  # of a pylock, as uv writes it
 
 _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the rest is for slow indexes
 
@@ -90,13 +91,15 @@ def closure(
     kept: tuple[Pin, ...] = (),
     bounds: tuple[str, ...] = (),
     built: Sources | None = None,
+    solved: Sequence[Package] = (),
 ) -> tuple[tuple[Pin, ...], int]:
     """Every wheel that the requirements of all layers need together, and the newest upload time among them.
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
     again where it still fits, and ``bounds`` hold for all that is taken; without ``built`` only what has a wheel on the
-    index is.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives none.  Raises
-    Unsatisfiable when no set of wheels meets the spec and Undecided when the index could not be asked.
+    index is.  ``solved`` is uv's answer to the same question where it was asked before.  The pins are in a lock's
+    order; the time is in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels
+    meets the spec and Undecided when the index could not be asked.
     """
     every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
     if not every:
@@ -105,7 +108,7 @@ def closure(
     with files.scratch("lock") as folder:
         target = (*_target(place), *_of_any_age(wanted, place))
         uv = _Uv(folder, place, built)
-        packages = uv.compile("all", every, *target, kept=kept, constraints=bounds)
+        packages = solved or uv.compile("all", every, *target, kept=kept, constraints=bounds)
         ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
         for package in packages:
             pin, uploaded = _wheel(package, ranks)
@@ -167,7 +170,7 @@ class _Uv:
         kept: tuple[Pin, ...] = (),
         constraints: tuple[str, ...] = (),
         alone: bool = False,
-    ) -> list[dict[str, object]]:
+    ) -> list[Package]:
         """The same as ``once``, also over the wheels that are built where the index has source alone."""
         while True:
             state = self.built.state if self.built else 0
@@ -192,7 +195,7 @@ class _Uv:
         kept: tuple[Pin, ...] = (),
         constraints: tuple[str, ...] = (),
         alone: bool = False,
-    ) -> list[dict[str, object]]:
+    ) -> list[Package]:
         """The packages of the lock that uv writes for ``requirements``; raises what became of its failure.
 
         With ``alone`` nothing that they need, and also releases without a wheel: uv then reads no METADATA, which for a
@@ -261,7 +264,7 @@ class _Uv:
 
     def again(
         self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
-    ) -> list[dict[str, object]]:
+    ) -> list[Package]:
         """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
         return _cache_first(
             lambda *offline: self.compile(name, requirements, *flags, *offline, constraints=constraints)
@@ -290,6 +293,17 @@ def _uv_cache() -> str:
     return os.environ.get("UV_CACHE_DIR") or str(Path(root, "uv"))
 
 
+class _Answer(dict[str, Release]):
+    """uv's answer to ``together``, with all that uv said; ``wanted`` are the requirements by flavor."""
+
+    def __init__(
+        self, found: Iterable[Release], packages: Sequence[Package], wanted: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        super().__init__((release.name, release) for release in found)
+        self.packages = packages
+        self.wanted = wanted
+
+
 def _ask(
     choice: Choice,
     spec: Spec,
@@ -297,18 +311,24 @@ def _ask(
     constraints: Sequence[str] = (),
     *,
     alone: bool = False,
+    whole: bool = False,
     kept: tuple[Pin, ...] = (),
     built: Sources | None = None,
 ) -> Mapping[str, Release]:
-    """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits."""
-    place = _place(spec, choice)
+    """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits.
+
+    A ``whole`` question about the torch of ``choice`` alone is about the wheels of all flavors, so that the lock has no
+    other to ask.
+    """
+    place, wanted = _place(spec, choice), {"runtime": tuple(requirements)}
+    if whole and not alone and {*choice.requirements} == {*requirements}:
+        wanted |= choice.extras.wheels
+    every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
+    target = (*_target(place), *_of_any_age(wanted, place))
     with files.scratch("lock") as folder:
         uv = _Uv(folder, place, built)
         held = () if alone else kept
-        bounds = tuple(constraints)
-        packages = uv.compile(
-            "together", tuple(requirements), *_target(place), kept=held, constraints=bounds, alone=alone
-        )
+        packages = uv.compile("together", every, *target, kept=held, constraints=tuple(constraints), alone=alone)
     ranks, found = _ranks(place.python, place.machine, place.glibc), []
     for package in packages:
         try:
@@ -317,7 +337,7 @@ def _ask(
         except UsageError:  # source alone
             name = canonicalize_name(str(package.get("name")))
             found.append(Release(name, str(package.get("version")), wheel=False))
-    return {release.name: release for release in found}
+    return _Answer(found, packages, wanted)
 
 
 _BuiltAt = Callable[[Python, Glibc], Sources]
@@ -516,7 +536,24 @@ def lock(
     kept = tuple(pin for pin in (old.wheels if old else ()) if pin.name not in again)
     beside = tuple(pin for pin in kept if pin.name != "torch")
     built_at = _built_at(spec, cache, old, say)
-    spec, chosen = _chosen(spec, facts, beside, old.python if old else None, built_at, say)
+
+    def begin(spec: Spec, choice: Choice) -> _Begun:
+        found = proc.beside(partial(base, choice))
+        ask = partial(_ask, choice, spec, built=built_at(spec.python, choice.glibc))
+        return _Begun(
+            spec,
+            choice,
+            proc.beside(partial(_system, spec, choice, found, old, upgrade, cache, say)),
+            proc.beside(partial(_installer, _place(spec, choice))),
+            proc.beside(partial(together.newest, spec, ask)),
+        )
+
+    of_lock = old.python if old else None
+    likely = settled(spec, facts, of_lock)[0]
+    guess = next(feasible(likely, facts))
+    # Nearly always they are those of the newest torch, and take as long as the wheels.
+    begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
+    spec, chosen = _chosen(spec, facts, beside, of_lock, built_at, say)
     choice = chosen.choice
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
@@ -527,11 +564,15 @@ def lock(
     stays = {pin.name for pin in kept}
     kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
     # what takes longest starts first
-    solved = proc.beside(partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds, built=built))
-    system = proc.beside(partial(_system, spec, choice, proc.beside(partial(base, choice)), old, upgrade, cache, say))
-    installer = proc.beside(partial(_installer, place))
+    before = chosen.releases.packages if isinstance(chosen.releases, _Answer) and _same(chosen.releases, wanted) else ()
+    solved = proc.beside(
+        partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds, built=built, solved=before)
+    )
+    if begun is None or not begun.serves(spec, choice):
+        begun = begin(spec, choice)
+    system, installer, newest = begun.system, begun.installer, begun.newest
     ask = partial(_ask, choice, spec, built=built)
-    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, frozenset(stays))))
+    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, newest(), frozenset(stays))))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()
@@ -553,6 +594,34 @@ def lock(
     if clause := locks.unverified(made):
         (warn or say)(f"DERIVED, NOT VERIFIED: {clause}")
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What of a lock does not hang on its wheels, under way for a choice: the base and the Debian packages, the
+    installer, and the newest releases of what was asked for."""
+
+    spec: Spec
+    choice: Choice
+    system: Callable[[], _System]
+    installer: Callable[[], Pin]
+    newest: Callable[[], Mapping[str, Release]]
+
+    def serves(self, spec: Spec, choice: Choice) -> bool:
+        """Whether it would be the same for another choice."""
+
+        def about(choice: Choice) -> tuple[object, ...]:
+            extras = choice.extras
+            return choice.image, choice.suite, choice.backend, choice.glibc, extras.apt, extras.components, extras.given
+
+        return spec == self.spec and about(choice) == about(self.choice)
+
+
+def _same(answer: _Answer, wanted: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the answer is to this question."""
+    return {flavor: {*lines} for flavor, lines in answer.wanted.items()} == {
+        flavor: {*lines} for flavor, lines in wanted.items()
+    }
 
 
 def _chosen(
@@ -577,7 +646,7 @@ def _chosen(
 
 
 def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
-    return partial(_ask, choice, spec, kept=kept, built=built_at(spec.python, choice.glibc))
+    return partial(_ask, choice, spec, whole=True, kept=kept, built=built_at(spec.python, choice.glibc))
 
 
 def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:

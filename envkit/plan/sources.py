@@ -125,6 +125,7 @@ class Sources:
     _stubs: dict[tuple[str, Version], Archive] = field(default_factory=dict)
     _built: dict[tuple[str, Version], Built] = field(default_factory=dict)
     _failed: dict[tuple[str, Version], EnvkitError] = field(default_factory=dict)
+    _index: Index | None = None
     _guard: threading.RLock = field(default_factory=threading.RLock)
 
     def links(self, folder: Path) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class Sources:
             names = {canonicalize_name(name) for name in _WANTS_WHEEL.findall(text)}
             if unread := sorted(names - set(self._pages)):
                 try:
-                    pages = self.indexes.pages(_INSTALL_S)
+                    pages = self._asked()
                     self._pages |= {name: pages.files(name) for name in unread}
                 except Undecided:  # a folder, say; the solver's own words stand
                     return False
@@ -161,6 +162,12 @@ class Sources:
             self._stubs |= {(one.name, one.version): one for one in found}
             self.state += len(self._stubs) > known
             return len(self._stubs) > known
+
+    def _asked(self) -> Index:
+        """The index; that of this machine is known after two calls of uv."""
+        if self._index is None:
+            self._index = self.indexes.pages(_INSTALL_S)
+        return self._index
 
     def _useful(self, name: str, bounds: Sequence[SpecifierSet]) -> list[Archive]:
         """The source releases of ``name`` that are newer than all with a wheel, or that a bound admits which no release
@@ -228,7 +235,7 @@ class Sources:
 
     def _make(self, one: Archive) -> Built:
         """The wheel of a release: as kept, or built today."""
-        data = fetch(self.indexes.pages(_INSTALL_S), one.file)
+        data = fetch(self._asked(), one.file)
         digest = hashlib.sha256(data).hexdigest()
         before = next((row for row in self.held if row.sha256 == digest), None)
         day = self.before or datetime.now(UTC).date().isoformat()

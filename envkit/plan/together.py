@@ -170,12 +170,12 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
     asked = [line for line in group[0].requirements if canonicalize_name(Requirement(line).name) != "torch"]
     left = list(group)
     bounds: list[str] = []
-    late: Unmeant | None = None
+    late: Callable[[], Unmeant] | None = None  # it asks why, which takes seconds
     for _ in range(_TRIES):
         try:
             found = ask([*asked, _torch(left, facts)], bounds)
         except Unsatisfiable as error:
-            raise late or error from None
+            raise (late() if late else error) from None
         torch = Version(found["torch"].version).public
         choice = by_torch.get(torch)
         if choice is None:  # a release that the facts do not know
@@ -186,16 +186,16 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
             if fitting:
                 left = fitting
             else:
-                late = late or _of_another(odd, Torch(torch), facts)
+                late = late or partial(_of_another, odd, Torch(torch), facts)
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
         held = _left_behind(spec, choice, found, ask)
         if held is None:
             return Chosen(choice, found, tuple(bounds), group)
         release, newest = held
-        late = late or _too_old(release, newest, choice, ask, asked, _torch(group, facts))
+        late = late or partial(_too_old, release, newest, choice, ask, asked, _torch(group, facts))
         bounds.append(f"{release.name}>{release.version}")
-    raise late or Unsatisfiable("no set of wheels satisfies the spec", (), (), "pin what was asked for")
+    raise late() if late else Unsatisfiable("no set of wheels satisfies the spec", (), (), "pin what was asked for")
 
 
 def _mismatched(found: Mapping[str, Release], torch: Torch, facts: Facts) -> Release | None:
@@ -273,8 +273,21 @@ def _why(wanted: Release, ask: Ask, asked: Sequence[str], torch: str) -> str:
     return f"with {wanted.name} {wanted.version} something else that was asked for would be older"
 
 
-def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask, kept: frozenset[str] = frozenset()) -> Iterator[str]:
-    """What was asked for and is not the newest, a sentence each with what keeps it back; of torch the same.
+def newest(spec: Spec, ask: Ask) -> Mapping[str, Release]:
+    """The newest release of each that was asked for, whatever it needs."""
+    asked = [str(one) for one in _asked(spec)]
+    return ask(asked, alone=True) if asked else {}
+
+
+def held_back(
+    spec: Spec,
+    chosen: Chosen,
+    facts: Facts,
+    ask: Ask,
+    newest: Mapping[str, Release],
+    kept: frozenset[str] = frozenset(),
+) -> Iterator[str]:
+    """What was asked for and is not the ``newest``, a sentence each with what keeps it back; of torch the same.
 
     Nothing is said of ``kept``, what stays because the lock before held it.
     """
@@ -282,7 +295,6 @@ def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask, kept: frozense
         return
     asked = [line for line in chosen.choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
     torch = _torch(chosen.over, facts)
-    newest = ask([str(one) for one in _asked(spec)], alone=True)
     older = [
         (taken, newest[taken.name])
         for taken in chosen.releases.values()
@@ -290,8 +302,12 @@ def held_back(spec: Spec, chosen: Chosen, facts: Facts, ask: Ask, kept: frozense
         and taken.name not in kept
         and Version(newest[taken.name].version) > Version(taken.version)
     ]
-    for taken, wanted in older[:_MOST_REASONS]:
-        yield f"{taken.name} {taken.version} is taken and not {wanted.version}: {_why(wanted, ask, asked, torch)}"
+    told = [
+        (taken, wanted, proc.beside(partial(_why, wanted, ask, asked, torch)))
+        for taken, wanted in older[:_MOST_REASONS]
+    ]
+    for taken, wanted, why in told:
+        yield f"{taken.name} {taken.version} is taken and not {wanted.version}: {why()}"
     if len(older) > _MOST_REASONS:
         yield f"not the newest either: {', '.join(one.name for one, _ in older[_MOST_REASONS:])}"
     best = chosen.over[0]

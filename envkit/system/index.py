@@ -21,6 +21,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from html.parser import HTMLParser
 from http.client import HTTPException
 from pathlib import Path
@@ -288,8 +289,9 @@ def in_netrc(host: str) -> tuple[str, str] | None:
 def configured(budget_s: float = BUDGET_S) -> Index:
     """The index that uv, or else pip, is configured for on this machine; raises Undecided where uv names none."""
     environ = os.environ.get
+    without = proc.beside(partial(_of_uv, configured=False))
     own = _of_uv(configured=True)
-    of_uv = environ("UV_DEFAULT_INDEX") or environ("UV_INDEX_URL") or own != _of_uv(configured=False)
+    of_uv = environ("UV_DEFAULT_INDEX") or environ("UV_INDEX_URL") or own != without()
     if not of_uv:
         own = environ("PIP_INDEX_URL") or _of_pip() or own
     return Index(own, budget_s)
