@@ -215,6 +215,17 @@ def test_a_conflict_is_explained(index: Index) -> None:
     assert all(line.isprintable() and line[0] not in FRAME for line in caught.value.chain)
 
 
+def test_what_uv_says_is_not_broken_where_the_terminal_is_narrow(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    index.add("left", "1", "deep==1")
+    index.add("right", "1", "deep==2")
+    index.add("deep", "1")
+    index.add("deep", "2")
+    with pytest.raises(Unsatisfiable) as caught:
+        closure("left", "right")
+    assert any("depend on deep==1" in line and "are incompatible" in line for line in caught.value.chain)
+
+
 def test_a_package_that_does_not_exist_is_unsatisfiable(index: Index) -> None:
     index.add("a", "1.0")
     with pytest.raises(Unsatisfiable) as caught:

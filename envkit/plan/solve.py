@@ -252,7 +252,7 @@ class _Uv:
             *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
-        done = proc.run(argv, timeout_s=_BUDGET_S, env={**self.place.indexes.environment(), "NO_COLOR": "1"})
+        done = proc.run(argv, timeout_s=_BUDGET_S, env={**self.place.indexes.environment(), **proc.ONE_LINE})
         if done.timed_out:
             raise Undecided(
                 f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"

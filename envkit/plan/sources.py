@@ -543,7 +543,7 @@ def _lines(pins: Sequence[Pin]) -> tuple[str, ...]:
 
 
 def _uv(indexes: Indexes, *words: str) -> None:
-    done = proc.run([proc.uv_path(), *words], timeout_s=_INSTALL_S, env={**indexes.environment(), "NO_COLOR": "1"})
+    done = proc.run([proc.uv_path(), *words], timeout_s=_INSTALL_S, env={**indexes.environment(), **proc.ONE_LINE})
     if done.timed_out or done.exit != 0:
         last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
         why = "it did not end in time" if done.timed_out else one_line(last[0]) if last else f"exit code {done.exit}"

@@ -91,6 +91,10 @@ def sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+# For uv: each sentence is one line, however narrow the terminal is for which the user's shell exports COLUMNS.
+ONE_LINE = {"NO_COLOR": "1", "COLUMNS": "2000"}
+
+
 def uv_path() -> str:
     """The uv that came with envkit, else the one on PATH; raises Undecided if there is none."""
     from uv import find_uv_bin  # costs 3 ms, and most verbs never need it
