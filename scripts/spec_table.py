@@ -96,10 +96,20 @@ SPEC = {
         "More Python packages, chosen together with torch. The newest of them decides which release of `torch` is "
         "taken; what is held back is said, with what keeps it. A release from years before its torch or a pre-release "
         "is taken only if you pin or name it. A package without a wheel is [built from its "
-        "source](reproducible.md#packages-without-a-wheel) if it is plain Python. A wheel that no index has is named "
+        "source](reproducible.md#packages-without-a-wheel) if it is plain Python; one that must be compiled stands in "
+        "[`build`](#build). A wheel that no index has is named "
         "by its file (`./wheels/ours-1.0-py3-none-any.whl`) or its address, which needs a hash; the lock holds its "
         "name and hash, and a build and `envkit vendor` get the file.",
         'packages = ["numpy", "einops==0.8.*"]',
+    ),
+    "build": Key(
+        "[]",
+        "`name==version`",
+        "Packages that are compiled from their source on the index against the locked torch, for the GPUs in `gpus`: "
+        "see [compiled packages](recipes/compiled-package.md). `envkit lock` compiles them in a container without a "
+        'network and pins the wheels. Needs `base = "wheels"`, a container engine, and for GPUs a devel flavor with '
+        "nvcc.",
+        'build = ["flash-attn==2.8.3"]',
     ),
     "requirements": Key(
         "[]",
@@ -181,7 +191,12 @@ SPEC = {
     ),
 }
 # Lines that a spec with one of these examples needs beside it.
-BESIDE = {"tag": 'base = "ngc"\n', "extras": 'project = "."\n', "groups": 'project = "."\n'}
+BESIDE = {
+    "tag": 'base = "ngc"\n',
+    "build": 'gpus = ["A100"]\n',
+    "extras": 'project = "."\n',
+    "groups": 'project = "."\n',
+}
 REQUIRED = {"torch": 'torch = "2.6.0"', "python": 'python = "3.11"'}
 FIELDS = {"driver": "drivers", "exclude-newer": "before"}  # the field of Spec, where it is not the key
 

@@ -90,6 +90,7 @@ STEPS = {
         ("resolve",),
         ("together",),
         ("solve",),
+        ("compiled",),
         ("update", "requires"),
     ),
     "build": (("render",), ("exporters", "draft"), ("up",), ("vendor",)),

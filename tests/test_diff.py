@@ -236,6 +236,8 @@ def test_swapped_order_gives_the_mirrored_words() -> None:
 def test_no_field_of_a_lock_changes_in_silence() -> None:
     built = Source("docopt", "docopt-0.6.2.tar.gz", "0" * 64, 25901, "3.11", ("setuptools==80.9.0 --hash=sha256:00",))
     old = replace(lock("2.6.0+cu124", TORCH_2_6, (("A100", "sm_80"),), ("550",)), sources=(built,))
+    for to in (replace(built, compiled="8.0"), replace(built, needs=("einops",))):
+        assert compare.locks(old, replace(old, sources=(to,)), FACTS)
     seen = set()
     for field in fields(Lock):
         value = getattr(old, field.name)

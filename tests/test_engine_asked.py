@@ -54,6 +54,27 @@ def test_a_run_is_asked_for_with_all_its_bounds(docker: FakeDocker, tmp_path: Pa
         assert (entry.name, entry.mode) == ("envkit.pyz", 0o444) and file is not None and file.read() == b"x"
 
 
+def test_a_compiler_is_given_a_container_with_all_its_bounds(docker: FakeDocker, tmp_path: Path) -> None:
+    docker.holds("some:image", layer(a=b"a"))
+    (tmp_path / "given.tar").write_bytes(b"what is compiled")
+    given, made = tmp_path / "given.tar", tmp_path / "made.tar"
+    with pytest.raises(EnvkitError):  # this engine lets nobody attach
+        DockerEngine(tmp_path).compile("some:image", ["python3", "x"], given, made, timeout_s=60, say=quiet)
+    (run,) = [body for method, path, body in docker.heard if (method, path) == ("POST", "/containers/create")]
+    host = run["HostConfig"]
+    assert isinstance(host, dict)
+    assert [(mount["Target"], mount["Type"], mount.get("Source")) for mount in host["Mounts"]] == [
+        ("/work", "volume", None)
+    ]
+    assert set(host["Tmpfs"]) == {"/tmp"} and "size=" in host["Tmpfs"]["/tmp"] and not host.get("Binds")
+    assert host["LogConfig"]["Type"] == "none" and host["Ulimits"] == [{"Name": "core", "Soft": 1, "Hard": 1}]
+    assert host["ReadonlyRootfs"] and host["NetworkMode"] == "none" and host["CapDrop"] == ["ALL"]
+    assert host["SecurityOpt"] == ["no-new-privileges"] and host["PidsLimit"] == 4096
+    assert not host.get("DeviceRequests") and not run.get("Env")
+    assert docker.put == [b"what is compiled"] and not made.exists()
+    assert "DELETE" in {method for method, _, _ in docker.heard}
+
+
 def test_a_mount_is_read_only_and_one_of_what_is_not_there_is_refused(docker: FakeDocker, tmp_path: Path) -> None:
     docker.holds("some:image", layer(a=b"a"))
     _, run = created(docker, tmp_path, {"/m": tmp_path})

@@ -36,6 +36,7 @@ from envkit.plan.lockfile import Lock, dump, parse
 from envkit.runner import runner
 from envkit.runner.runner import InEngine, LocalPython, SmokeRequest
 from envkit.subjects.image import NO_PROMISE
+from envkit.system import files, proc
 from envkit.system.proc import Completed
 from envkit.versions import Sm
 
@@ -126,6 +127,7 @@ class FakeEngine:
     loads: list[Path] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
+    compiles: list[dict[str, Any]] = field(default_factory=list)
     wishes: list[BaseRequest] = field(default_factory=list)
     failure: Exception | None = None
     starts: DeclaredStart = field(default_factory=DeclaredStart)
@@ -215,6 +217,24 @@ class FakeEngine:
             say(line)
         nonce = argv[argv.index("--nonce") + 1]
         return replace(answer, stdout=answer.stdout.replace(NONCE, nonce).replace(SHA256, sha256(payload).hexdigest()))
+
+    def compile(
+        self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
+    ) -> Completed:
+        """Runs what is in the tar for real, in a folder of this machine, and with no variable of the test's."""
+        with files.scratch("fake") as room:
+            with tarfile.open(given) as archive:
+                archive.extractall(room)
+            self.compiles.append(
+                {"image": image, "argv": list(argv), "asked": json.loads((room / "asked.json").read_text())}
+            )
+            if self.failure is not None:
+                raise self.failure
+            command = [sys.executable, str(room / Path(argv[1]).name)]
+            done = proc.run(command, timeout_s=timeout_s, env={"PATH": "/usr/bin:/bin"}, cwd=room, on_line=say)
+            with tarfile.open(made, "w") as archive:
+                archive.add(room / "out", "out")
+        return done
 
     def remove(self, image: str) -> None:
         self.removed.append(image)

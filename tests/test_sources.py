@@ -119,15 +119,15 @@ LEADING_OUT = {
 
 @pytest.mark.parametrize("name", LEADING_OUT)
 def test_an_archive_that_holds_more_than_plain_files_is_not_unpacked(name: str, tmp_path: Path) -> None:
-    with pytest.raises(sources._Failed, match=r"leads out of it|is no file|cannot be unpacked"):
-        sources._unpack("a-1.0.tar.gz", archive(PLAIN, LEADING_OUT[name]), tmp_path / "source")
+    with pytest.raises(sources.Failed, match=r"leads out of it|is no file|cannot be unpacked"):
+        sources.unpack("a-1.0.tar.gz", archive(PLAIN, LEADING_OUT[name]), tmp_path / "source")
     assert [each.name for each in tmp_path.iterdir()] == ["source"]
     assert {each.name for each in (tmp_path / "source").rglob("*")} <= {"a", "setup.py"}
 
 
 def test_a_link_inside_becomes_a_copy_and_what_may_be_run_stays_so(tmp_path: Path) -> None:
     links = (("a/soft", tarfile.SYMTYPE, "setup.py"), ("a/hard", tarfile.LNKTYPE, "a/setup.py"))
-    folder = sources._unpack("a-1.0.tar.gz", archive(("a", tarfile.DIRTYPE, ""), PLAIN, *links), tmp_path / "source")
+    folder = sources.unpack("a-1.0.tar.gz", archive(("a", tarfile.DIRTYPE, ""), PLAIN, *links), tmp_path / "source")
     found = {each.name: (each.is_symlink(), each.read_text(), each.stat().st_mode & 0o777) for each in folder.iterdir()}
     assert found == dict.fromkeys(("setup.py", "soft", "hard"), (False, "pass", 0o755))
 
@@ -135,8 +135,8 @@ def test_a_link_inside_becomes_a_copy_and_what_may_be_run_stays_so(tmp_path: Pat
 def test_many_links_to_one_file_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_MOST_UNPACKED", 30)
     links = [(f"a/{number}", tarfile.LNKTYPE, "a/setup.py") for number in range(10)]
-    with pytest.raises(sources._Failed, match="unpacks to more than"):
-        sources._unpack("a-1.0.tar.gz", archive(PLAIN, *links), tmp_path / "source")
+    with pytest.raises(sources.Failed, match="unpacks to more than"):
+        sources.unpack("a-1.0.tar.gz", archive(PLAIN, *links), tmp_path / "source")
     assert sum(each.stat().st_size for each in (tmp_path / "source" / "a").iterdir()) <= 30
 
 

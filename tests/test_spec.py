@@ -301,9 +301,40 @@ def test_no_text_can_become_an_instruction(key: str, hostile: str) -> None:
     refused(with_value(key, hostile))
 
 
-@gathered(product(["apt", "gpus"], INJECTIONS))
+@gathered(product(["apt", "gpus", "build"], INJECTIONS))
 def test_no_item_can_become_an_instruction(key: str, hostile: str) -> None:
     refused(with_value(key, ["numpy", hostile]))
+
+
+def test_what_is_compiled_is_asked_for_as_a_package_too() -> None:
+    found = spec(LEAST + 'packages = ["numpy"]\nbuild = ["Flash_Attn==2.8.3", "flash-attn==2.8.3"]\ngpus = ["A100"]\n')
+    assert (found.build, found.packages) == (("flash-attn==2.8.3",), ("numpy", "flash-attn==2.8.3"))
+    assert spec(LEAST + 'cuda = "12.4"\nbuild = []\n').build == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('build = ["a"]', "is not one release"),
+        ('build = ["a>=1"]', "is not one release"),
+        ('build = ["a==1.*"]', "is not one release"),
+        ('build = ["a==1,>0"]', "is not one release"),
+        ('build = ["a[x]==1"]', "is not one release"),
+        ("build = [\"a==1; python_version > '3'\"]", "is not one release"),
+        ('build = ["a @ https://127.0.0.1/a.tar.gz"]', "holds a URL"),
+        ('build = ["torch==2.6.0"]', "holds torch"),
+        ('build = ["a==1", "A==2"]', "two releases of a"),
+        ('base = "nvidia"\nbuild = ["a==1"]', "against a torch that the lock pins"),
+    ],
+)
+def test_what_is_compiled_is_one_release_against_a_pinned_torch(text: str, said: str) -> None:
+    error = refused(f'{LEAST}gpus = ["A100"]\n{text}\n')
+    assert "`build`" in error.message and said in error.message
+
+
+def test_who_compiles_says_for_which_gpus() -> None:
+    error = refused(LEAST + 'build = ["a==1"]\n')
+    assert error.message == "`build` compiles for the GPUs that the spec names, and `gpus` names none"
 
 
 @pytest.mark.parametrize("hostile", INJECTIONS)

@@ -200,6 +200,13 @@ def test_a_package_joins_the_list_as_it_is_written(text: str) -> None:
     )
 
 
+def test_what_is_compiled_is_taken_out_by_hand() -> None:
+    path = Path("/srv/job/envkit.toml")
+    text = 'torch = "2.6"\npython = "3.11"\ngpus = ["H100"]\nbuild = ["ext==1.0"]\n'
+    with pytest.raises(UsageError, match="has ext compiled"):
+        edit.removed(text, parse(text, path), ["ext"])
+
+
 def test_each_marker_has_its_own_bounds() -> None:
     path = Path("/srv/job/envkit.toml")
     text = 'torch = "2.6"\npython = "3.11"\npackages = ["a<2; python_version < \'3.12\'", "a"]\n'

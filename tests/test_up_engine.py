@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,9 @@ import machines
 import pytest
 from buildcache import drop_cache
 from clocks import comes
-from leftovers import containers, drafts, processes, stay
+from index import Index
+from leftovers import containers, drafts, processes, stay, volumes
+from test_sources import publish
 
 from envkit.engine import BuildRequest, buildx
 from envkit.engine.docker import DockerEngine
@@ -37,6 +40,7 @@ from envkit.runner.runner import LOCK_LABEL
 from envkit.subjects import saved
 from envkit.subjects.codec import to_plain
 from envkit.system import proc
+from envkit.system.index import _of_uv
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("room")]
 
@@ -82,14 +86,15 @@ def no_cache_left() -> Iterator[None]:
     drop_cache()
 
 
-def up(name: str, folder: Path) -> Up:
-    """Brings up images/``name`` under a tag of its own, from a copy of its spec and lock."""
+def up(name: str, folder: Path, change: Callable[[str], str] = str, env: dict[str, str] | None = None) -> Up:
+    """Brings up images/``name`` under a tag of its own, from a copy of its lock and of its spec after a ``change``."""
     spec = folder / name
     shutil.copytree(ROOT / "images" / name, spec)
+    (spec / "envkit.toml").write_text(change((spec / "envkit.toml").read_text()))
     tag = f"envkit-test/{name}:{uuid.uuid4().hex[:12]}"
     report = folder / "report.json"
     # The archive moves on: today's base and packages, the locked wheels.
-    run = envkit("up", str(spec), "--refresh-os", "--verbose", "--tag", tag, "--report", str(report))
+    run = envkit("up", str(spec), "--refresh-os", "--verbose", "--tag", tag, "--report", str(report), env=env)
     assert report.exists(), run.err
     return Up(tag, run, json.loads(report.read_text()), (spec / "envkit.lock").read_text())
 
@@ -98,14 +103,6 @@ def up(name: str, folder: Path) -> Up:
 def torch26(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """The reference environment, brought up."""
     made = up("torch-2.6-cu124", tmp_path_factory.mktemp("torch26"))
-    yield made
-    engine.remove(made.tag)
-
-
-@pytest.fixture
-def torch215(engine: DockerEngine, tmp_path: Path) -> Iterator[Up]:
-    """The newest torch, brought up, and gone with its only test."""
-    made = up("torch-2.15-cu132", tmp_path)
     yield made
     engine.remove(made.tag)
 
@@ -379,27 +376,6 @@ def test_an_older_cudnn_forced_in_is_named_with_path_and_both_versions(
     assert twin.exit == 0, twin.out + twin.err
 
 
-def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
-    engine: DockerEngine, torch215: Up, tmp_path: Path
-) -> None:
-    assert torch215.run.exit == 0, torch215.run.out + torch215.run.err
-    (right,) = libraries(torch215.report)["nccl"]
-    tag = with_wheel(engine, torch215.tag, "nvidia-nccl-cu12==2.21.5", tmp_path)
-    try:
-        red = envkit("probe", tag, "--format", "json")
-    finally:
-        engine.remove(tag)
-    assert red.exit == 1, red.out + red.err
-    failed = {row["check"]: row["findings"] for row in json.loads(red.out)["results"] if row["outcome"] == "fail"}
-    (finding, *_) = [one for one in failed["image-files-overwritten"] if one["where"].endswith("libnccl.so.2")]
-    said = finding["message"] + finding["where"] + json.dumps(finding["evidence"])
-    assert right["path"] in said
-    assert "2.21.5" in said and right["owner_version"] in said
-    assert "nvidia-nccl-cu12" in said and "nvidia-nccl-cu13" in said
-    twin = envkit("probe", torch215.tag)
-    assert twin.exit == 0, twin.out + twin.err
-
-
 def audited(image: str) -> tuple[int, dict[str, list[dict[str, Any]]], dict[str, Any]]:
     """The exit code of an audit, the findings by check, and what was observed."""
     run = envkit("audit", image, "--format", "json", "--observed")
@@ -524,3 +500,113 @@ def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Pa
     made = json.loads(report.read_text())
     jsonschema.validate(made, json.loads(SCHEMA.read_text()))
     assert [one["version"] for one in libraries(made)["cudnn"]] == ["9.1.0"]
+
+
+# The newest torch, last in this file: its image stands beside the other until the end.
+
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, {kind}
+setup(
+    name="{name}", version="1.0", install_requires=["numpy"], cmdclass={{"build_ext": BuildExtension}},
+    ext_modules=[{kind}("{name}", {sources})],
+)
+"""
+CPP = """
+#include <torch/extension.h>
+torch::Tensor twice(torch::Tensor x) { return x + x; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
+"""
+BINDING = """
+#include <torch/extension.h>
+int kernels();
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("kernels", &kernels); }
+"""
+CUDA = """
+__global__ void fill(float *out) { out[threadIdx.x] = 1.0f; }
+int kernels() { cudaFuncAttributes one; return cudaFuncGetAttributes(&one, fill) == cudaSuccess; }
+"""
+
+
+def extension(index: Index, name: str, kind: str, **sources: str) -> None:
+    """Publishes the source of an extension of torch."""
+    listed = {file.replace("_", "."): text for file, text in sources.items()}
+    setup = SETUP.format(name=name, kind=kind, sources=list(listed))
+    publish(index, name, "1.0", {**listed, "setup.py": setup})
+
+
+class Compiled(NamedTuple):
+    """The newest torch with extensions that were compiled for it, and the index that has their sources."""
+
+    up: Up
+    folder: Path
+    env: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def torch215(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
+    """The newest torch, brought up with an extension in C++ and one in CUDA, for one GPU."""
+    folder, index = tmp_path_factory.mktemp("torch215"), Index()
+    extension(index, "cppext", "CppExtension", one_cpp=CPP)
+    extension(index, "cudaext", "CUDAExtension", bind_cpp=BINDING, kernel_cu=CUDA)
+    extension(index, "wrongext", "CUDAExtension", bind_cpp="#include <cusparse_of_another_day.h>\n")
+    # the machine's own index for all else, as if it were one more
+    env = {"UV_DEFAULT_INDEX": index.url, "UV_INDEX": _of_uv(configured=True)}
+
+    def change(text: str) -> str:
+        changed = re.sub("gpus = .*", 'gpus = ["H100"]\nbuild = ["cppext==1.0", "cudaext==1.0"]', text)
+        assert changed != text
+        return changed
+
+    made = up("torch-2.15-cu132", folder, change, env)
+    yield Compiled(made, folder / "torch-2.15-cu132", env)
+    engine.remove(made.tag)
+    index.server.shutdown()
+    index.server.server_close()
+
+
+def test_extensions_are_compiled_for_the_gpu_and_pinned_and_start(torch215: Compiled, tmp_path: Path) -> None:
+    made = torch215.up
+    assert made.run.exit == 0, made.run.out + made.run.err
+    lock = locks.parse(made.lock, "envkit.lock")
+    assert {(one.name, one.compiled, one.needs) for one in lock.sources} == {
+        ("cppext", "9.0", ("numpy",)),
+        ("cudaext", "9.0", ("numpy",)),
+    }
+    code = "import torch, cppext, cudaext; print(cppext.twice(torch.ones(2)).tolist(), cudaext.kernels())"
+    start = ["docker", "run", "--rm", "--network=none", made.tag, "python3", "-c", code]
+    done = subprocess.run(start, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "[2.0, 2.0] 0\n", done.stderr  # no kernel answers without a GPU
+    before = drafts(), volumes()
+    # The engine has the layers still: only now does the next one cost nothing but its own failure.
+    spec = tmp_path / "wrong"
+    shutil.copytree(torch215.folder, spec)
+    text = (spec / "envkit.toml").read_text()
+    (spec / "envkit.toml").write_text(text.replace('"cppext==1.0"', '"wrongext==1.0"'))
+    wrong = envkit("lock", str(spec), env=torch215.env)
+    assert wrong.exit == 2
+    assert "wrongext 1.0 cannot be compiled against torch 2.15.0 for 9.0" in wrong.err
+    assert "fatal error: cusparse_of_another_day.h: No such file or directory" in wrong.err
+    assert (spec / "envkit.lock").read_text() == made.lock
+    assert (stay(drafts, before[0]), stay(volumes, before[1])) == (set(), set())
+
+
+def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
+    engine: DockerEngine, torch215: Compiled, tmp_path: Path
+) -> None:
+    assert torch215.up.run.exit == 0, torch215.up.run.out + torch215.up.run.err
+    (right,) = libraries(torch215.up.report)["nccl"]
+    tag = with_wheel(engine, torch215.up.tag, "nvidia-nccl-cu12==2.21.5", tmp_path)
+    try:
+        red = envkit("probe", tag, "--format", "json")
+    finally:
+        engine.remove(tag)
+    assert red.exit == 1, red.out + red.err
+    failed = {row["check"]: row["findings"] for row in json.loads(red.out)["results"] if row["outcome"] == "fail"}
+    (finding, *_) = [one for one in failed["image-files-overwritten"] if one["where"].endswith("libnccl.so.2")]
+    said = finding["message"] + finding["where"] + json.dumps(finding["evidence"])
+    assert right["path"] in said
+    assert "2.21.5" in said and right["owner_version"] in said
+    assert "nvidia-nccl-cu12" in said and "nvidia-nccl-cu13" in said
+    twin = envkit("probe", torch215.up.tag)
+    assert twin.exit == 0, twin.out + twin.err

@@ -15,14 +15,8 @@ import jinja2
 
 from envkit import __version__
 from envkit.plan.flavors import stand_in
-from envkit.plan.lockfile import Lock, dump, requirements
+from envkit.plan.lockfile import TORCH_NEEDS, Lock, dump, requirements
 from envkit.system import files
-
-# What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
-_TORCH_NEEDS = frozenset(
-    ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
-)
-
 
 CUDA = "cuda"  # the stage of CUDA's libraries, which takes most of the bytes, and the name of their wheels' group
 
@@ -97,7 +91,7 @@ def _groups(lock: Lock) -> Iterator[Group]:
             CUDA: [pin for pin in runtime if pin.name.startswith("nvidia-")],
             "triton": [pin for pin in runtime if pin.name == "triton"],
             "torch": [pin for pin in runtime if pin.name == "torch"],
-            "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
+            "torch-needs": [pin for pin in runtime if pin.name in TORCH_NEEDS],
         }
         used = {pin for pins in kinds.values() for pin in pins}
         kinds["packages"] = [pin for pin in runtime if pin not in used]

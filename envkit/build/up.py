@@ -7,7 +7,8 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -22,13 +23,13 @@ from envkit.facts import Facts
 from envkit.image import tar
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
-from envkit.plan import given, solve, sources
+from envkit.plan import compiled, given, solve, sources
 from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.indexes import of as indexes_of
 from envkit.plan.lockfile import Lock
-from envkit.plan.spec import Platform, Spec
+from envkit.plan.spec import Flavor, Platform, Spec
 from envkit.plan.update import Accept, base_request, ensure_lock
 from envkit.report import Table, summary
 from envkit.runner import runner
@@ -103,6 +104,7 @@ def build(
     apt_mirror: str = "",
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
+    passing: bool = False,
 ) -> Built:
     """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
 
@@ -110,6 +112,7 @@ def build(
     everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
     in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.
     ``indexes`` are asked for the wheels, and reach the build as a secret; ``wheels`` are those that no index has.
+    ``passing`` is as in BuildRequest.
 
     Raises Undecided when the engine, the network or the disk does not serve.
     """
@@ -153,7 +156,8 @@ def build(
         if vendored is None and (wheels or lock.sources):  # those of a vendored lock lie with the others
             contexts["unindexed"] = files.folder(folder / "unindexed")
             given.gather(wheels, contexts["unindexed"])
-            sources.gather(lock, contexts["unindexed"], cache_dir(), say, indexes, anew=no_cache)
+            again = compiled.compiled_again(lock, engine, workshop, indexes or Indexes(), cache_dir(), say)
+            sources.gather(lock, contexts["unindexed"], cache_dir(), say, indexes, anew=no_cache, again=again)
         image = engine.build(
             BuildRequest(
                 context=context,
@@ -167,11 +171,28 @@ def build(
                 contexts=contexts,
                 offline=vendored is not None,
                 no_cache=no_cache,
+                passing=passing,
             ),
             say,
         )
     say(f"built {image.tag} in {image.seconds:.0f} s, {image.size_bytes / 1e9:.2f} GB")
     return Built(lock, base, image)
+
+
+@contextmanager
+def workshop(lock: Lock, engine: Engine, indexes: Indexes, say: Say) -> Iterator[compiled.Run]:
+    """Containers of the devel flavor of ``lock``, with its torch and none of the spec's packages, to compile in; the
+    image goes with the block.  Raises what ``build`` raises."""
+    alone = locks.torch_alone(lock)
+    built = build(alone, engine, say, flavor=Flavor.DEVEL.value, indexes=indexes, passing=True)
+
+    def run(given: Path, made: Path, say: Say) -> proc.Completed:
+        return engine.compile(built.image.tag, compiled.ARGV, given, made, timeout_s=compiled.BUDGET_S, say=say)
+
+    try:
+        yield run
+    finally:
+        engine.remove(built.image.tag)
 
 
 def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
@@ -303,7 +324,7 @@ def up(
     started = time.monotonic()
     lock = ensure_lock(
         spec, facts, lambda: engine, say,
-        refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn, accept=accept,
+        refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn, accept=accept, workshop=workshop,
     )  # fmt: skip
     write_dockerfile(spec, lock)
     named = indexes_of(spec.index, spec.extra_index)

@@ -19,7 +19,7 @@ from envkit.build import up
 from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import apt, given, sources
+from envkit.plan import apt, compiled, given, sources
 from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
@@ -87,7 +87,8 @@ def save(
 
     def fetch(target: Path) -> None:
         fetch_wheels(lock, facts, named, wheels, target)
-        sources.gather(lock, target, files.cache_dir(), say, named)
+        again = compiled.compiled_again(lock, engine, up.workshop, named, files.cache_dir(), say)
+        sources.gather(lock, target, files.cache_dir(), say, named, again=again)
 
     try:
         _fill(lock, directory, parent, base, engine, fetch, say)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,10 @@ from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from envkit.engine import Engine
     from envkit.facts import Facts
+    from envkit.plan.compiled import Run
+    from envkit.plan.indexes import Indexes
     from envkit.plan.lockfile import Lock
     from envkit.plan.spec import Spec
 
@@ -121,6 +125,7 @@ def lock(
             may_stay_open=may_stay_open,
             warn=warn,
             accept=accept,
+            workshop=workshop,
         )
         update.save(parsed_spec, made, say)
     print(headline(path, made))
@@ -137,6 +142,15 @@ def accept(spec: Spec, known: Facts, made: Lock) -> None:
     from envkit.static.before_writing import refuse
 
     refuse(spec, known, made)
+
+
+@contextmanager
+def workshop(lock: Lock, engine: Engine, indexes: Indexes, say: Callable[[str], None]) -> Iterator[Run]:
+    """Where the packages of `build` are compiled; what that takes is imported where there are some."""
+    from envkit.build import up as pipeline
+
+    with pipeline.workshop(lock, engine, indexes, say) as run:
+        yield run
 
 
 def _say_unpinned(lock: Lock | None) -> None:
@@ -240,7 +254,7 @@ def build(
     else:
         made = ensure_lock(
             parsed_spec, facts.load(), lambda: connected, say,
-            refresh_os=refresh_os, may_stay_open=may_stay_open, accept=accept,
+            refresh_os=refresh_os, may_stay_open=may_stay_open, accept=accept, workshop=pipeline.workshop,
         )  # fmt: skip
         pipeline.write_dockerfile(parsed_spec, made)
     named = None if vendored else indexes.of(parsed_spec.index, parsed_spec.extra_index)
@@ -287,7 +301,10 @@ def save_inputs(
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     connected = connect(engine, say)
-    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open, accept=accept)
+    made = ensure_lock(
+        parsed_spec, facts.load(), lambda: connected, say,
+        may_stay_open=may_stay_open, accept=accept, workshop=workshop,
+    )  # fmt: skip
     with no_room.into(directory):
         named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
         vendor.save(made, directory, connected, facts.load(), say, named, parsed_spec.given)

@@ -14,7 +14,7 @@ from typer import Argument, Exit, Option
 from envkit.cli import options
 from envkit.cli.app import PACKAGES, app
 from envkit.cli.ending import say, warn
-from envkit.cli.generate import accept, headline
+from envkit.cli.generate import accept, headline, workshop
 from envkit.cli.options import DATA_FORMATS, LOCK_ENGINES
 from envkit.errors import UsageError
 
@@ -95,6 +95,7 @@ def _change(at: Path, change: Callable[[str, Spec], str], engine: str, allow_unp
         may_stay_open=tuple(allow_unpinned or ()),
         warn=warn,
         accept=accept,
+        workshop=workshop,
     )
     update.save_both(was, before, after, made)
     for line in _moved(found, made) if found else [headline(locks.path_of(was), made)]:
@@ -217,6 +218,7 @@ def outdated(
         may_stay_open=PARTS,
         warn=lambda line: None,  # of a lock that is not written nothing is left open
         accept=accept,
+        workshop=None,
     )
     # when the archive was read and the wheels were uploaded means nothing by itself
     changes = compare.locks(old, replace(new, archive=old.archive, epoch=old.epoch), known)

@@ -16,6 +16,8 @@ from envkit.system.proc import Completed
 Start = Callable[[Sequence[str]], Sequence[str]]  # the container's whole command line for the payload's own words
 Say = Callable[[str], None]  # one short line of progress; the caller sends it to stderr
 
+WORK = "/work"  # of a container that compiles: always the same path, for compilers write paths into what they make
+
 
 @dataclass(frozen=True, slots=True)
 class BaseRequest:
@@ -56,7 +58,8 @@ class BuildRequest:
     ``args`` and ``labels`` are texts by name, ``secrets`` files that steps may read and no layer holds.  ``contexts``
     are folders that take the place of the stages they are named after.  ``offline`` gives no step a network;
     ``no_cache`` runs every step again.  ``timeout_s`` is for the whole build, in seconds.  ``ahead`` is a stage that
-    ``target`` is built on and whose layers are large: an engine may take them in while later steps run.
+    ``target`` is built on and whose layers are large: an engine may take them in while later steps run.  An image that
+    is ``passing`` is for this process alone: the engine chooses its name, and takes it away once this process is gone.
     """
 
     context: Path
@@ -70,6 +73,7 @@ class BuildRequest:
     contexts: Mapping[str, Path] = field(default_factory=dict)
     offline: bool = False
     no_cache: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,16 @@ class Engine(Protocol):
         files and folders of this machine by the path that the run sees each at, read-only; where there is no
         container, the words of ``argv`` name them where they lie (``where_they_lie``).  ``say`` gets each line of its
         stderr.  After ``timeout_s`` seconds everything in it is killed, and so it is once ``stop`` says True.
+        """
+
+    def compile(
+        self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
+    ) -> Completed:
+        """Runs ``argv`` in a container of ``image`` that may write to /tmp and to the folder WORK alone, with no
+        network, no GPU, no capability and no variable but the image's own.
+
+        WORK, where it starts, holds what is in the tar ``given``; what lies in WORK/out at the end is written to the
+        tar ``made``, unless ``timeout_s`` seconds have passed.  ``say`` gets each line of its stderr.
         """
 
     def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:

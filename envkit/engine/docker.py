@@ -39,6 +39,7 @@ import requests.exceptions
 from docker.utils.socket import frames_iter
 
 from envkit.engine import (
+    WORK,
     BaseRequest,
     BuildRequest,
     BuiltImage,
@@ -297,11 +298,15 @@ class DockerEngine:
                 build(replace(request, tag=draft), say, on_made=on_made)
             with _asking():
                 facts = self._client.api.inspect_image(draft)
+                if request.passing:  # the next build of anybody here takes it away, should this process be killed
+                    tag = draft
+                    return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
                 repository, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
                 self._client.api.tag(draft, repository, version)
         finally:
-            with suppress(Undecided):  # an engine that has just died is not the news; why the build failed is
-                self.remove(draft)
+            if tag != draft:
+                with suppress(Undecided):  # an engine that has just died is not the news; why the build failed is
+                    self.remove(draft)
         return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
 
     @contextmanager
@@ -537,6 +542,41 @@ class DockerEngine:
                 created = api.create_container(image, list(argv), stdin_open=True, host_config=host, **own)
             return self._attended(str(created["Id"]), image, list(argv), timeout_s, say, None)
 
+    def compile(
+        self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
+    ) -> Completed:
+        """Runs ``argv`` over a volume of its own, which goes with its container when this returns or raises.
+
+        The volume lies on the engine's disk: what compilers leave takes gigabytes, more than memory has to spare.  The
+        files are root's, and so is the process, but without a capability.  Raises what ``run`` does.
+        """
+        self._same_platform(image)
+        api, own, memory = self._client.api, {RUN_LABEL: "1"}, int(self._info.get("MemTotal") or 0)
+        with self._gone_in_the_end() as name:
+            with _asking():
+                host = api.create_host_config(
+                    **self._bounds({"/tmp": _tmp_size(memory)}),
+                    mounts=[docker.types.Mount(WORK, None, "volume", labels=own)],
+                )
+                words: dict[str, Any] = {"name": name, "labels": own, "entrypoint": "", "user": "0:0"}
+                words |= {"working_dir": WORK, "healthcheck": {"test": ["NONE"]}}
+                container = str(
+                    api.create_container(image, list(argv), stdin_open=True, host_config=host, **words)["Id"]
+                )
+                with given.open("rb") as stream:
+                    api.put_archive(container, WORK, stream)
+            done = self._attended(container, image, list(argv), timeout_s, say, None)
+            if not done.timed_out:
+                self._fetch(container, f"{WORK}/out", made)
+        return done
+
+    def _fetch(self, container: str, path: str, target: Path) -> None:
+        """Writes what lies at ``path`` in a container that has ended into the tar ``target``."""
+        with target.open("wb", buffering=0) as file, suppress(docker.errors.NotFound), _asking(docker.errors.NotFound):
+            pieces, _ = self._client.api.get_archive(container, path, chunk_size=1 << 20)
+            for piece in pieces:
+                _write(file, piece, target)
+
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
         facts = self._facts(image)
@@ -631,20 +671,9 @@ class DockerEngine:
         written["/tmp"] = _tmp_size(memory)
         with _asking():
             host = api.create_host_config(
+                **self._bounds(written),
                 auto_remove=True,
-                network_mode="none",
-                cap_drop=["ALL"],
-                security_opt=["no-new-privileges"],
-                read_only=True,
-                tmpfs={path: f"rw,exec,nosuid,nodev,mode=1777,size={size}" for path, size in written.items()},
-                # A run that takes all memory dies in its own group, and before anything else of the machine does.
-                mem_limit=memory * 7 // 8 or None,
-                memswap_limit=memory * 7 // 8 or None,
-                oom_score_adj=500,
                 shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
-                pids_limit=4096,
-                ulimits=[_no_core("name=rootless" in str(self._info.get("SecurityOptions")))],
-                log_config=_NO_LOG,
                 # Not a file of this machine: an engine elsewhere has none of them.
                 volumes_from=[f"{holder}:ro"],
                 mounts=bound,
@@ -662,6 +691,25 @@ class DockerEngine:
                 with suppress(docker.errors.APIError):  # another envkit may be at it too
                     api.remove_container(stale, v=True, force=True)
         return container
+
+    def _bounds(self, written: Mapping[str, int]) -> dict[str, Any]:
+        """What holds for every container that runs code of others; it may write to folders in memory, of so many
+        bytes each."""
+        memory = int(self._info.get("MemTotal") or 0)
+        return {
+            "network_mode": "none",
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "read_only": True,
+            "tmpfs": {path: f"rw,exec,nosuid,nodev,mode=1777,size={size}" for path, size in written.items()},
+            # A run that takes all memory dies in its own group, and before anything else of the machine does.
+            "mem_limit": memory * 7 // 8 or None,
+            "memswap_limit": memory * 7 // 8 or None,
+            "oom_score_adj": 500,
+            "pids_limit": 4096,
+            "ulimits": [_no_core("name=rootless" in str(self._info.get("SecurityOptions")))],
+            "log_config": _NO_LOG,
+        }
 
     def _attended(
         self,

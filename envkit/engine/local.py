@@ -244,6 +244,12 @@ class LocalEngine:
                     command, timeout_s=timeout_s, env=environment, cwd=scratch, hold_stdin=True, on_line=say, stop=stop
                 )
 
+    def compile(
+        self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
+    ) -> Completed:
+        """Not possible: it would run a package's own code with all that this user may do."""
+        raise Undecided("nothing is compiled without a container engine", "use --engine docker")
+
     def remove(self, image: str) -> None:
         """Takes the tag away, and the environment if no other tag names it."""
         record = self._record(image)

@@ -53,6 +53,8 @@ def removed(text: str, spec: Spec, names: Sequence[str]) -> str:
         name = _name(Requirement(inputs.requirement(written, "the command line")))
         if name == "torch":
             raise UsageError("torch is the base of every lock and cannot be removed", "change the key `torch`")
+        if any(one.partition("==")[0] == name for one in spec.build):
+            raise UsageError(f"{spec.path} has {name} compiled", "take it out of its `build` by hand")
         if name not in own:
             _in_no_file(text, spec, name)
             raise UsageError(

@@ -97,6 +97,12 @@ class Indexes:
 
         return index.Index(self.own.full, budget_s) if self.own else index.configured(budget_s)
 
+    def places(self, budget_s: float) -> tuple[Index, ...]:
+        """All that are asked for the files of a project, in uv's order; the first that has it counts."""
+        from envkit.system import index  # as above
+
+        return (*(index.Index(one.full, budget_s) for one in self.extra), self.pages(budget_s))
+
     def secret(self) -> str:
         """The text of the build's secret `index`, which a shell can read; "" where the spec names no index."""
         return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables().items())

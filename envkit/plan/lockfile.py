@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import structs
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from envkit.dockerfile.files import toml
@@ -72,7 +73,12 @@ class Deb:
 class Source:
     """What a wheel of the lock was built from, because no index has one: the distribution's name, the source archive's
     file name, sha256 (hex) and size in bytes, the version of the Python that built it, and what was installed for that,
-    as requirement lines with a hash each."""
+    as requirement lines with a hash each.
+
+    ``compiled`` is empty for plain Python.  Else the wheel was compiled against the lock's torch, in its devel flavor:
+    for these GPUs, as torch's TORCH_CUDA_ARCH_LIST names them, or for none ("cpu"); ``needs`` is then what its METADATA
+    requires, for another machine may not have the wheel.
+    """
 
     name: str
     file: str
@@ -80,6 +86,8 @@ class Source:
     size: int
     python: str
     requires: tuple[str, ...]
+    compiled: str = ""
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,19 @@ class Lock:
 def requirements(pins: Iterable[Pin]) -> str:
     """Requirement lines with hashes, in the order given."""
     return "".join(f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}\n" for pin in pins)
+
+
+# What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
+TORCH_NEEDS = frozenset(
+    ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
+)
+
+
+def torch_alone(lock: Lock) -> Lock:
+    """The lock without the packages of the spec: what compiles against its torch."""
+    own = {"torch", "triton", *TORCH_NEEDS}
+    kept = [pin for pin in lock.wheels if pin.layer != FLAVORS[0] or pin.name in own or pin.name.startswith("nvidia-")]
+    return replace(lock, wheels=tuple(kept), sources=(), guard=False)
 
 
 def upto(lock: Lock, flavor: str) -> tuple[tuple[Pin, ...], tuple[Deb, ...]]:
@@ -247,6 +268,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
         **({"overrides": tuple(sorted(spec.overrides))} if spec.overrides else {}),
         **({"before": spec.before} if spec.before else {}),
         **({"wheels": tuple(sorted(spec.wheels))} if spec.wheels else {}),
+        **({"build": tuple(sorted(spec.build))} if spec.build else {}),
         **({"indexes": named} if (named := indexes.digest(spec.index, spec.extra_index)) else {}),
     }
 
@@ -339,7 +361,8 @@ def dump(lock: Lock) -> str:
     lines += ["\n# What wheels that no index has were built from, and with.\n[sources]\n"] if lock.sources else []
     for one in lock.sources:
         row = _inline(file=one.file, sha256=one.sha256, size=one.size, python=one.python)
-        lines.append(f"{_key(one.name)} = {row.removesuffix(' }')}, requires = {_texts(one.requires)} }}\n")
+        more = f", compiled = {_quote(one.compiled)}, needs = {_texts(one.needs)}" if one.compiled else ""
+        lines.append(f"{_key(one.name)} = {row.removesuffix(' }')}, requires = {_texts(one.requires)}{more} }}\n")
     elsewhere = [pin for pin in lock.wheels if pin.others]
     lines += ["\n# The same releases' wheels for the other platforms.\n[others]\n"] if elsewhere else []
     for pin in elsewhere:
@@ -360,6 +383,7 @@ _Name = Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")]
 _Version = Annotated[str, _like(r"[0-9][A-Za-z0-9.!+_-]*")]
 _File = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.whl")]
 _Sha256 = Annotated[str, _like(r"[0-9a-f]{64}")]
+_CAPABILITY = r"[0-9]{1,2}\.[0-9][af]?(?:\+PTX)?"
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # bytes; no file of an index is near it
 _Plain = Annotated[str, _like(r"[A-Za-z0-9 ._+:/~=-]*")]
 _Program = Annotated[str, _like(r"[a-z][a-z0-9-]*")]
@@ -396,6 +420,9 @@ class _SourceRow(msgspec.Struct):
         Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?==[0-9][A-Za-z0-9.!+_-]* --hash=sha256:[0-9a-f]{64}")],
         ...,
     ]
+    # without the key it was not compiled
+    compiled: Annotated[str, _like(rf"cpu|{_CAPABILITY}(?:;{_CAPABILITY})*")] = ""
+    needs: tuple[_Said, ...] = ()
 
 
 class _DebRow(msgspec.Struct):
@@ -440,6 +467,7 @@ class _Wish(msgspec.Struct):
     overrides: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     before: _Said | msgspec.UnsetType = msgspec.UNSET
     wheels: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
+    build: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     indexes: _Said | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -555,8 +583,15 @@ def _lock(written: _Written) -> Lock:
         wheels=in_order(wheels),
         guard=written.guard,
         derived=written.derived,
-        sources=tuple(Source(name, *structs.astuple(row)) for name, row in written.sources.items()),
+        sources=tuple(map(_source, written.sources.items())),
     )
+
+
+def _source(item: tuple[str, _SourceRow]) -> Source:
+    name, row = item
+    for text in row.needs:
+        Requirement(text)  # raises a ValueError
+    return Source(name, *structs.astuple(row))
 
 
 def _pin(name: str, row: _Wheel, layer: str, others: Mapping[str, tuple[tuple[str, str], ...]]) -> Pin:

@@ -47,8 +47,7 @@ def members(lock: Lock, spec: Spec, facts: Facts, say: Say) -> dict[str, Member]
     Those that no index has are read as a build takes them.  Raises Undecided where uv's cache does not have the answer
     and the package index cannot be asked.
     """
-    glibc = next((row.glibc for row in facts.oses if row.name == lock.os), min(row.glibc for row in facts.oses))
-    place = solve.place_of(spec, lock, glibc)
+    place = solve.place_of(spec, lock, solve.glibc_of(lock, facts))
     wished: dict[str, list[str]] = {"torch": [_of_torch(lock)]}
     for line in _texts(lock, "packages"):
         wished.setdefault(_name(line), []).append(line)
@@ -59,7 +58,7 @@ def members(lock: Lock, spec: Spec, facts: Facts, say: Say) -> dict[str, Member]
     try:
         with files.scratch("requires") as folder:
             given.gather(spec.given, folder)
-            sources.gather(lock, folder, files.cache_dir(), say, place.indexes)
+            sources.gather(lock, folder, files.cache_dir(), say, place.indexes, again=sources.stand_in)
             here = {pin.name: folder / pin.file for pin in lock.wheels if (folder / pin.file).is_file()}
             found = solve.requirers(lines, replace(place, given=here))
     except UsageError as error:

@@ -371,6 +371,33 @@ def _tools(named: Indexes, python: Python, lines: Sequence[str], before: str) ->
     return tuple(_wheel(package, ranks)[0] for package in packages)
 
 
+def tools(spec: Spec, made: Lock, facts: Facts, lines: Sequence[str]) -> tuple[Pin, ...]:
+    """The wheels that requirements come to beside the torch of ``made``, without those that ``made`` holds; of what the
+    lock holds the same release is taken where it fits."""
+    place = replace(place_of(spec, made, glibc_of(made, facts)), overrides=(), before=spec.before)
+    with files.scratch("lock") as folder:
+        bounds = (f"torch=={made.torch}",)
+        packages = _Uv(folder, place).compile(
+            "tools", tuple(lines), *_target(place), kept=made.wheels, constraints=bounds
+        )
+    ranks = _ranks(place.python, place.machine, place.glibc)
+    held = {(pin.name, pin.version) for pin in locks.torch_alone(made).wheels}
+    pins = [_wheel(package, ranks)[0] for package in packages]
+    return tuple(pin for pin in pins if (pin.name, pin.version) not in held)
+
+
+def glibc_of(made: Lock, facts: Facts) -> Glibc:
+    """The glibc of a lock's system; the oldest that the facts know for one that they do not."""
+    known = {row.name: row.glibc for row in facts.oses}
+    return known.get(made.os) or min(known.values())
+
+
+def takes(made: Lock, glibc: Glibc, tags: Iterable[Tag]) -> bool:
+    """Whether an installer in an image of the lock would take a wheel with these tags."""
+    ranks = _ranks(made.python, Platform(made.platform).machine, glibc)
+    return any(tag in ranks for tag in tags)
+
+
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
     named = indexes.of(spec.index, spec.extra_index)
     ranks = _ranks(spec.python, spec.platform.machine, choice.glibc)

@@ -33,6 +33,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -54,7 +55,7 @@ Say = Callable[[str], None]
 Resolve = Callable[[Python, Sequence[str], str], tuple[Pin, ...]]
 
 BUDGET_S = 300.0  # for each hook of one build; the longest known of plain Python takes some 20 s
-_INSTALL_S = 300.0  # for the download of a source, or of what its build needs
+INSTALL_S = 300.0  # for the download of a source, or of what its build needs
 _MOST_ARCHIVE = 256 << 20  # bytes
 _MOST_UNPACKED = 1 << 30  # bytes
 _MOST_FILES = 100_000
@@ -92,15 +93,16 @@ class Built:
     uploaded: str = ""
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """A build came to nothing: a clause that says how, and the last lines it printed; ``compiled`` where it asked for a
-    compiler."""
+    compiler, ``fix`` what helps, "" where that is another release."""
 
-    def __init__(self, why: str, lines: Sequence[str] = (), *, compiled: bool = False) -> None:
+    def __init__(self, why: str, lines: Sequence[str] = (), *, compiled: bool = False, fix: str = "") -> None:
         super().__init__(why)
         self.why = why
         self.lines = tuple(lines)
         self.compiled = compiled
+        self.fix = fix
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class Sources:
                 for built in self._built.values():
                     (place / built.file).write_bytes(built.data)
                 for one in (one for key, one in self._stubs.items() if key not in self._built):
-                    file, data = _stub(one)
+                    file, data = stub(one.name, str(one.version), one.file.requires)
                     (place / file).write_bytes(data)
             return ("--find-links", str(place)) if self.state else ()
 
@@ -166,7 +168,7 @@ class Sources:
     def _asked(self) -> Index:
         """The index; that of this machine is known after two calls of uv."""
         if self._index is None:
-            self._index = self.indexes.pages(_INSTALL_S)
+            self._index = self.indexes.pages(INSTALL_S)
         return self._index
 
     def _useful(self, name: str, bounds: Sequence[SpecifierSet]) -> list[Archive]:
@@ -237,7 +239,7 @@ class Sources:
         """The wheel of a release: as kept, or built today."""
         data = fetch(self._asked(), one.file)
         digest = hashlib.sha256(data).hexdigest()
-        before = next((row for row in self.held if row.sha256 == digest), None)
+        before = next((row for row in self.held if row.sha256 == digest and not row.compiled), None)
         day = self.before or datetime.now(UTC).date().isoformat()
         said = json.dumps([_hook().decode(), digest, str(self.python), day if before is None else before.requires])
         answer = files.folder(self.cache / "built") / (hashlib.sha256(said.encode()).hexdigest()[:32] + ".json")
@@ -255,7 +257,7 @@ class Sources:
     def _first_that_builds(self, one: Archive, data: bytes, before: Source | None) -> Built:
         """With the build requirements that the lock held, with today's, or else with those of the day of the release:
         what an old setup.py imports may have left setuptools since."""
-        first: _Failed | None = None
+        first: Failed | None = None
         days: list[str] = [self.before]
         if one.file.uploaded:
             days.append((datetime.fromisoformat(one.file.uploaded) + timedelta(days=1)).date().isoformat())
@@ -267,15 +269,15 @@ class Sources:
                     partial(self._resolved, day), self.say, self.indexes, self.budget_s,
                 )  # fmt: skip
                 if not self.fits(file):
-                    raise _Failed(f"it makes {file}, which is not for Python {self.python}")
+                    raise Failed(f"it makes {file}, which is not for Python {self.python}")
                 return Built(file, wheel, row, one.file.uploaded)
-            except _Failed as error:
+            except Failed as error:
                 first = first or error
                 if error.compiled:
                     break
             except Unsatisfiable as error:
                 why = f"what it needs to be built is not to be had: {error.message}"
-                first = first or _Failed(why, error.chain)
+                first = first or Failed(why, error.chain)
         assert first is not None
         raise _refusal(one, self.python, first)
 
@@ -308,15 +310,16 @@ def _told(name: str, text: str) -> list[SpecifierSet]:
     return found
 
 
-def _stub(one: Archive) -> tuple[str, bytes]:
-    """An empty wheel in the place of a release whose requirements nobody knows yet."""
-    stem = one.name.replace("-", "_")
-    text = f"Metadata-Version: 2.1\nName: {one.name}\nVersion: {one.version}\n"
-    text += f"Requires-Python: {one.file.requires}\n" if one.file.requires else ""
+def stub(name: str, version: str, pythons: str, needs: Iterable[str] = ()) -> tuple[str, bytes]:
+    """An empty wheel in the place of a release for ``pythons`` ("" for all), with the requirements that are known."""
+    stem = name.replace("-", "_")
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    text += f"Requires-Python: {pythons}\n" if pythons else ""
+    text += "".join(f"Requires-Dist: {each}\n" for each in needs)
     wheel = "Wheel-Version: 1.0\nGenerator: envkit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    info = f"{stem}-{one.version}.dist-info"
+    info = f"{stem}-{version}.dist-info"
     content = {f"{info}/METADATA": (text.encode(), False), f"{info}/WHEEL": (wheel.encode(), False)}
-    return f"{stem}-{one.version}-py3-none-any.whl", _packed(content, info)
+    return f"{stem}-{version}-py3-none-any.whl", packed_wheel(content, info)
 
 
 def _dated(package: MutableMapping[str, object], built: Built) -> None:
@@ -328,16 +331,16 @@ def _dated(package: MutableMapping[str, object], built: Built) -> None:
             wheel["upload-time"] = datetime.fromisoformat(built.uploaded).replace(tzinfo=UTC)
 
 
-def _refusal(one: Archive, python: Python, failed: _Failed) -> Unsatisfiable:
+def _refusal(one: Archive, python: Python, failed: Failed) -> Unsatisfiable:
     what = f"the index has {one.name} {one.version} as source alone (for Python {python})"
     if failed.compiled:
         return Unsatisfiable(
             f"{what}, and it has to be compiled: {failed.why}",
             failed.lines,
             (),
-            f"choose a release of {one.name} that has a wheel, or put a wheel of it on your index",
+            f'have it compiled: build = ["{one.name}=={one.version}"]; or choose a release of it that has a wheel',
         )
-    known = _explained(failed.lines)
+    known = explained(failed.lines)
     return Unsatisfiable(
         f"{what}, and its build failed: {failed.why}{f' ({known})' if known else ''}",
         failed.lines,
@@ -346,7 +349,7 @@ def _refusal(one: Archive, python: Python, failed: _Failed) -> Unsatisfiable:
     )
 
 
-def _explained(lines: Sequence[str]) -> str:
+def explained(lines: Sequence[str]) -> str:
     """What the causes of `envkit explain` make of a build's last lines, "" where they know nothing."""
     if not lines:
         return ""
@@ -363,6 +366,14 @@ def _explained(lines: Sequence[str]) -> str:
 # The archive.
 
 
+def files_of(name: str, indexes: Indexes) -> tuple[Index, tuple[IndexFile, ...]]:
+    """The files of a project on the first index that has it, and that index, which is the last where none has."""
+    for pages in indexes.places(INSTALL_S):
+        if found := pages.files(name):
+            break
+    return pages, found
+
+
 def fetch(pages: Index, file: IndexFile) -> bytes:
     """The content of a source archive; raises Undecided where it is not the one that the index's page tells of."""
     data = pages.whole(file, _MOST_ARCHIVE)
@@ -371,8 +382,8 @@ def fetch(pages: Index, file: IndexFile) -> bytes:
     return data
 
 
-def _unpack(file: str, data: bytes, place: Path) -> Path:
-    """Unpacks a source archive below ``place`` and gives the one folder in it; raises _Failed for what is none."""
+def unpack(file: str, data: bytes, place: Path) -> Path:
+    """Unpacks a source archive below ``place`` and gives the one folder in it; raises Failed for what is none."""
     place.mkdir()
     try:
         if file.endswith(".zip"):
@@ -386,10 +397,10 @@ def _unpack(file: str, data: bytes, place: Path) -> Path:
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and files.is_full(error):
             raise
-        raise _Failed(f"{file} cannot be unpacked: {one_line(str(error))}") from error
+        raise Failed(f"{file} cannot be unpacked: {one_line(str(error))}") from error
     inside = [each for each in place.iterdir() if each.is_dir()]
     if len(inside) != 1:
-        raise _Failed(f"{file} does not hold one folder")
+        raise Failed(f"{file} does not hold one folder")
     return inside[0]
 
 
@@ -402,7 +413,7 @@ def _untar(packed: tarfile.TarFile, place: Path, file: str) -> None:
     for one in packed:
         path = PurePosixPath(one.name)
         if path.is_absolute() or ".." in path.parts:
-            raise _Failed(f"{file} holds {one_line(one.name)}, which leads out of it")
+            raise Failed(f"{file} holds {one_line(one.name)}, which leads out of it")
         if one.isdir():
             (place / path).mkdir(parents=True, exist_ok=True)
             continue
@@ -411,37 +422,37 @@ def _untar(packed: tarfile.TarFile, place: Path, file: str) -> None:
         except (KeyError, RecursionError):
             opened = None
         if opened is None:
-            raise _Failed(f"{file} holds {one_line(one.name)}, which is no file")
+            raise Failed(f"{file} holds {one_line(one.name)}, which is no file")
         with opened:
             content = opened.read(room + 1)
         room -= len(content)
         if room < 0:
-            raise _Failed(f"{file} unpacks to more than {_MOST_UNPACKED >> 20} MB")
+            raise Failed(f"{file} unpacks to more than {_MOST_UNPACKED >> 20} MB")
         (place / path.parent).mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(content)
         (place / path).chmod(0o755 if one.mode & 0o100 else 0o644)
 
 
-def _bounded(sizes: Iterable[int], file: str) -> None:
+def _bounded(sizes: Iterable[int], file: str, most: int = _MOST_UNPACKED) -> None:
     total = 0
     for count, size in enumerate(sizes, 1):
         total += size
-        if count > _MOST_FILES or total > _MOST_UNPACKED:
-            raise _Failed(f"{file} unpacks to more than {_MOST_UNPACKED >> 20} MB or {_MOST_FILES} files")
+        if count > _MOST_FILES or total > most:
+            raise Failed(f"{file} unpacks to more than {most >> 20} MB or {_MOST_FILES} files")
 
 
-def _declared(folder: Path) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """The build requirements, the backend and where that is, as pyproject.toml says; raises _Failed for one that does
+def declared(folder: Path) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """The build requirements, the backend and where that is, as pyproject.toml says; raises Failed for one that does
     not say it right."""
     path = folder / "pyproject.toml"
     try:
         table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
-        raise _Failed(f"its pyproject.toml cannot be read: {one_line(str(error))}") from error
+        raise Failed(f"its pyproject.toml cannot be read: {one_line(str(error))}") from error
     system = table.get("build-system")
     if not isinstance(system, dict):
         if not (folder / "setup.py").is_file() and not path.is_file():
-            raise _Failed("it has neither a pyproject.toml nor a setup.py")
+            raise Failed("it has neither a pyproject.toml nor a setup.py")
         return *_DEFAULT, ()
     requires, backend, inside = (
         system.get("requires", list(_DEFAULT[0])),
@@ -450,10 +461,10 @@ def _declared(folder: Path) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     )
     parts = [*requires, backend, *inside] if isinstance(requires, list) and isinstance(inside, list) else [None]
     if not all(isinstance(part, str) for part in parts):
-        raise _Failed("the [build-system] of its pyproject.toml is none")
+        raise Failed("the [build-system] of its pyproject.toml is none")
     root = folder.resolve()
     if any(not (folder / part).resolve().is_relative_to(root) for part in inside):
-        raise _Failed("the backend-path of its pyproject.toml leads out of it")
+        raise Failed("the backend-path of its pyproject.toml leads out of it")
     return tuple(requires), backend, tuple(inside)
 
 
@@ -491,12 +502,12 @@ def make(
 ) -> tuple[Source, str, bytes]:
     """The row of a lock, the file name and the content of the wheel that the source archive ``data`` makes.
 
-    What the build needs is what ``held`` says, or else what ``resolve`` makes of its requirements.  Raises _Failed, and
+    What the build needs is what ``held`` says, or else what ``resolve`` makes of its requirements.  Raises Failed, and
     Unsatisfiable and Undecided as ``resolve`` does.
     """
     with proc.scratch_folder() as room:
-        folder = _unpack(file, data, room / "source")
-        asks, backend, inside = _declared(folder)
+        folder = unpack(file, data, room / "source")
+        asks, backend, inside = declared(folder)
         tools = room / "tools"
         tools.mkdir()
         (room / "out").mkdir()
@@ -506,7 +517,7 @@ def make(
             decoy.write_text('#!/bin/sh\necho "no compiler here: $0" >&2\n: > "$0.called"\nexit 1\n')
             decoy.chmod(0o755)
         runs, own = interpreter(python)
-        _uv(indexes, "venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
+        uv(indexes, "venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
 
         def call(hook: str) -> object:
             return _call(room, folder, backend, inside, hook, say, budget_s)
@@ -515,35 +526,35 @@ def make(
             pins = held.requires
             _install(room, pins, indexes)
         else:
-            pins = _lines(_without_torch(resolve(own, asks)))
+            pins = pinned_lines(_without_torch(resolve(own, asks)))
             _install(room, pins, indexes)
             more = call("get_requires_for_build_wheel")
             if isinstance(more, list) and more:
-                pins = _lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
+                pins = pinned_lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
                 _install(room, pins, indexes)
         call("build_wheel")
         wheels = sorted((room / "out").glob("*.whl"))
         if len(wheels) != 1:
-            raise _Failed(f"it makes {len(wheels)} wheels")
+            raise Failed(f"it makes {len(wheels)} wheels")
         made = _normalised(wheels[0], name, version)
         row = Source(name, file, hashlib.sha256(data).hexdigest(), len(data), str(own), pins)
         return row, wheels[0].name, made
 
 
 def _without_torch(pins: Sequence[Pin]) -> Sequence[Pin]:
-    """The same pins; raises _Failed where torch is one: what is built against it is for that torch alone, and it would
+    """The same pins; raises Failed where torch is one: what is built against it is for that torch alone, and it would
     be gigabytes to find out."""
     if any(pin.name == "torch" for pin in pins):
-        raise _Failed("its build needs torch", compiled=True)
+        raise Failed("its build needs torch", compiled=True)
     return pins
 
 
-def _lines(pins: Sequence[Pin]) -> tuple[str, ...]:
+def pinned_lines(pins: Sequence[Pin]) -> tuple[str, ...]:
     return tuple(requirements(sorted(pins, key=lambda pin: pin.name)).splitlines())
 
 
-def _uv(indexes: Indexes, *words: str) -> None:
-    done = proc.run([proc.uv_path(), *words], timeout_s=_INSTALL_S, env={**indexes.environment(), **proc.ONE_LINE})
+def uv(indexes: Indexes, *words: str) -> None:
+    done = proc.run([proc.uv_path(), *words], timeout_s=INSTALL_S, env={**indexes.environment(), **proc.ONE_LINE})
     if done.timed_out or done.exit != 0:
         last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
         why = "it did not end in time" if done.timed_out else one_line(last[0]) if last else f"exit code {done.exit}"
@@ -555,14 +566,14 @@ def _install(room: Path, pins: Sequence[str], indexes: Indexes) -> None:
     wanted = room / "requires.txt"
     wanted.write_text("".join(f"{line}\n" for line in pins), encoding="utf-8")
     if pins:
-        _uv(indexes, "pip", "install", "--quiet", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:",
+        uv(indexes, "pip", "install", "--quiet", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:",
             "--python", str(room / "env/bin/python"), "-r", str(wanted))  # fmt: skip
 
 
 def _call(
     room: Path, folder: Path, backend: str, inside: tuple[str, ...], hook: str, say: Say, budget_s: float
 ) -> object:
-    """The answer of one hook; raises _Failed with the last lines it printed."""
+    """The answer of one hook; raises Failed with the last lines it printed."""
     asked = room / f"{hook}.json"
     answer = Path(f"{asked}.answer")
     asked.write_text(
@@ -598,14 +609,14 @@ def _call(
     lines = [one_line(line) for line in said if line][-_SHOWN:]
     called = sorted(each.stem for each in tools.glob("*.called"))
     if done.timed_out:
-        raise _Failed(f"it did not end within {budget_s:.0f} s", lines)
+        raise Failed(f"it did not end within {budget_s:.0f} s", lines)
     if done.exit != 0 or not answer.is_file():
         if called or not lines:
-            raise _Failed(
+            raise Failed(
                 f"its build calls {called[0]}" if called else "it ends without an answer", lines, compiled=bool(called)
             )
         native = next((each for each in folder.rglob("*") if each.suffix in _NEEDS_COMPILER), None)
-        raise _Failed(lines[-1], lines, compiled=native is not None)
+        raise Failed(lines[-1], lines, compiled=native is not None)
     given = json.loads(answer.read_text())
     if not given["closed"]:
         say("this machine does not let envkit close the network for a build, so it was open")
@@ -616,35 +627,47 @@ def _call(
 
 
 def _normalised(path: Path, name: str, version: str) -> bytes:
-    """A wheel packed anew; raises _Failed for one that is not of this release, or not of plain Python."""
+    """A wheel packed anew; raises Failed for one that is not of this release, or not of plain Python."""
+    if {(tag.abi, tag.platform) for tag in tags_of(path, name, version)} != {("none", "any")}:
+        raise Failed(f"it makes {path.name}, which is for one platform", compiled=True)
+    content, info = opened(path)
+    for inside, (data, _) in sorted(content.items()):
+        if inside.endswith(_NATIVE) or ".so." in inside or data[:4] == b"\x7fELF":
+            raise Failed(f"{path.name} has {one_line(inside)} in it, which is for one platform", compiled=True)
+    return packed_wheel(content, info)
+
+
+def tags_of(path: Path, name: str, version: str) -> frozenset[Tag]:
+    """What a wheel is for; raises Failed where it is not of this release, but for a local part of the version."""
     try:
         of, release, _, tags = parse_wheel_filename(path.name)
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise _Failed(f"it makes {one_line(path.name)}, which is no name of a wheel") from error
-    if of != name or release != Version(version):
-        raise _Failed(f"it makes {path.name}, another release")
-    if {(tag.abi, tag.platform) for tag in tags} != {("none", "any")}:
-        raise _Failed(f"it makes {path.name}, which is for one platform", compiled=True)
+        raise Failed(f"it makes {one_line(path.name)}, which is no name of a wheel") from error
+    if of != name or release.public != Version(version).public:
+        raise Failed(f"it makes {path.name}, another release")
+    return tags
+
+
+def opened(path: Path, most: int = _MOST_UNPACKED) -> tuple[dict[str, tuple[bytes, bool]], str]:
+    """The files of a wheel, each with whether it may be executed, and the name of its .dist-info; raises Failed for
+    what is none, or has more than ``most`` bytes."""
     try:
         with zipfile.ZipFile(path) as packed:
-            _bounded((one.file_size for one in packed.infolist()), path.name)
+            _bounded((one.file_size for one in packed.infolist()), path.name, most)
             content = {
                 one.filename: (packed.read(one), bool(one.external_attr >> 16 & 0o100))
                 for one in packed.infolist()
                 if not one.is_dir()
             }
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
-        raise _Failed(f"{path.name} is no wheel: {one_line(str(error))}") from error
-    for inside, (data, _) in sorted(content.items()):
-        if inside.endswith(_NATIVE) or ".so." in inside or data[:4] == b"\x7fELF":
-            raise _Failed(f"{path.name} has {one_line(inside)} in it, which is for one platform", compiled=True)
-    (info,) = {each.split("/")[0] for each in content if each.split("/")[0].endswith(".dist-info")} or {""}
-    if not info:
-        raise _Failed(f"{path.name} is no wheel: it has no METADATA")
-    return _packed(content, info)
+        raise Failed(f"{path.name} is no wheel: {one_line(str(error))}") from error
+    infos = {each.split("/")[0] for each in content if each.split("/")[0].endswith(".dist-info")}
+    if len(infos) != 1 or f"{(info := infos.pop())}/METADATA" not in content:
+        raise Failed(f"{path.name} is no wheel: it has no METADATA")
+    return content, info
 
 
-def _packed(content: Mapping[str, tuple[bytes, bool]], info: str) -> bytes:
+def packed_wheel(content: Mapping[str, tuple[bytes, bool]], info: str) -> bytes:
     """A wheel of these files (content, whether it may be executed) with a RECORD: sorted, dated and not compressed, for
     two zlibs need not give the same."""
     record = f"{info}/RECORD"
@@ -674,13 +697,13 @@ def _packed(content: Mapping[str, tuple[bytes, bool]], info: str) -> bytes:
 
 def _keep(built: Built, cache: Path, answer: Path) -> None:
     digest = hashlib.sha256(built.data).hexdigest()
-    _write(cache / "built" / f"{digest}.whl", built.data)
+    keep_wheel(cache / "built" / f"{digest}.whl", built.data)
     source = built.source
     row = [built.file, digest, source.name, source.file, source.sha256, source.size, source.python, source.requires]
     files.write(answer, json.dumps(row), 0o600)
 
 
-def _write(path: Path, data: bytes) -> None:
+def keep_wheel(path: Path, data: bytes) -> None:
     with files.scratch("built", files.folder(path.parent)) as folder:
         (folder / "wheel").write_bytes(data)
         (folder / "wheel").replace(path)
@@ -692,17 +715,30 @@ def _kept(answer: Path, cache: Path) -> Built | None:
         file, digest, name, archive, sha256, size, python, requires = json.loads(answer.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    data = _wheel(cache, digest)
+    data = kept_wheel(cache, digest)
     return Built(file, data, Source(name, archive, sha256, size, python, tuple(requires))) if data else None
 
 
-def _wheel(cache: Path, digest: str) -> bytes:
+def kept_wheel(cache: Path, digest: str) -> bytes:
     """The wheel of this sha256, empty where it is not kept."""
     try:
         data = (cache / "built" / f"{digest}.whl").read_bytes()
     except OSError:
         return b""
     return data if hashlib.sha256(data).hexdigest() == digest else b""
+
+
+def not_here(source: Source, pin: Pin) -> bytes:
+    """Raises Undecided for a compiled wheel that this machine does not have."""
+    raise Undecided(
+        f"{pin.file} was compiled on another machine, and this one does not have it",
+        f"build from what `envkit vendor` saves there, or compile it here: envkit lock --upgrade-package {pin.name}",
+    )
+
+
+def stand_in(source: Source, pin: Pin) -> bytes:
+    """An empty wheel that requires what a compiled one does."""
+    return stub(source.name, pin.version, "", source.needs)[1]
 
 
 def gather(
@@ -713,32 +749,43 @@ def gather(
     indexes: Indexes | None = None,
     *,
     anew: bool = False,
+    again: Callable[[Source, Pin], bytes] = not_here,
 ) -> None:
     """Puts the wheels of ``lock`` that were built from source into ``target``: as kept under ``cache``, or built again
-    from what the lock pins (all of them ``anew``), and held to its hashes.
+    from what the lock pins (all of them ``anew``), and held to its hashes.  Of one that was compiled, ``again`` gives
+    the wheel where it is not kept.
 
     Raises Undecided where a source, or what it is built with, is not to be had, or makes another wheel here.
     """
     by_name = {pin.name: pin for pin in lock.wheels}
     for source in lock.sources:
         pin = by_name[source.name]
-        data = b"" if anew else _wheel(cache, pin.sha256)
-        if not data:
+        data = b"" if anew and not source.compiled else kept_wheel(cache, pin.sha256)
+        if source.compiled:
+            data = data or again(source, pin)
+        elif not data:
             say(f"building {pin.name} {pin.version} from its source")
             data = _rebuilt(source, pin, indexes or Indexes(), say)
-            _write(cache / "built" / f"{pin.sha256}.whl", data)
+            keep_wheel(cache / "built" / f"{pin.sha256}.whl", data)
         (target / pin.file).write_bytes(data)
 
 
-def _rebuilt(source: Source, pin: Pin, indexes: Indexes, say: Say) -> bytes:
-    pages = indexes.pages(_INSTALL_S)
-    fix = "lock again: envkit lock --upgrade-package " + pin.name
-    file = next((each for each in pages.files(source.name) if each.name == source.file), None)
+def archive_of(source: Source, indexes: Indexes) -> tuple[IndexFile, bytes]:
+    """The source archive of a lock; raises Undecided where the index does not have it any more."""
+    pages, listed = files_of(source.name, indexes)
+    fix = "lock again: envkit lock --upgrade-package " + source.name
+    file = next((each for each in listed if each.name == source.file), None)
     if file is None:
         raise Undecided(f"the package index does not have {source.file} any more, from which a wheel is built", fix)
     archive = fetch(pages, file)
     if hashlib.sha256(archive).hexdigest() != source.sha256:
         raise Undecided(f"{source.file} on the package index is not the one that the lock pins", fix)
+    return file, archive
+
+
+def _rebuilt(source: Source, pin: Pin, indexes: Indexes, say: Say) -> bytes:
+    fix = "lock again: envkit lock --upgrade-package " + pin.name
+    _, archive = archive_of(source, indexes)
 
     def unasked(python: Python, lines: Sequence[str]) -> tuple[Pin, ...]:
         raise AssertionError("the lock says what it is built with")
@@ -746,7 +793,7 @@ def _rebuilt(source: Source, pin: Pin, indexes: Indexes, say: Say) -> bytes:
     try:
         python = Python(source.python)
         _, name, data = make(pin.name, pin.version, source.file, archive, python, source, unasked, say, indexes)
-    except _Failed as error:
+    except Failed as error:
         raise Undecided(f"{pin.name} {pin.version} cannot be built again here: {error.why}", fix) from error
     if name != pin.file or hashlib.sha256(data).hexdigest() != pin.sha256:
         raise Undecided(f"{source.file} makes another wheel here than the one that the lock pins", fix)

@@ -118,7 +118,8 @@ class Spec:
     and ``before`` (the day, ISO 8601, from which on releases do not count).  ``index`` and ``extra_index`` are
     addresses without credentials, see `indexes`.  ``any_python`` says that `resolve.settled` chooses ``python``, which
     is ANY_PYTHON until then, within ``requires``, the specifier of the project.  ``given`` are wheels named by file or
-    address, which stand in ``packages`` too, and ``wheels`` what a lock says of them.
+    address, which stand in ``packages`` too, and ``wheels`` what a lock says of them.  ``build`` are releases
+    ("name==version", the name normalised) that are compiled from their source; they stand in ``packages`` too.
     """
 
     path: Path
@@ -149,6 +150,7 @@ class Spec:
     requires: str = ""
     given: tuple[GivenWheel, ...] = ()
     wheels: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
 
     @property
     def names_files(self) -> bool:
@@ -176,6 +178,7 @@ class RawSpec(msgspec.Struct, kw_only=True, rename="kebab"):
     flavor: str = Flavor.RUNTIME.value
     platform: str = Platform.AMD64.value
     packages: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     project: str = ""
     extras: tuple[str, ...] = ()
@@ -270,6 +273,7 @@ def parse(text: str, path: Path) -> Spec:
     name = _default_name(path) if written.name is None else written.name
     read = {item: given.read(item, "packages") for item in written.packages}
     wheels = tuple(wheel for wheel in read.values() if wheel)
+    build = _compiled(written)
     return Spec(
         path=path,
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
@@ -284,7 +288,9 @@ def parse(text: str, path: Path) -> Spec:
         packages=tuple(
             wheel.requirement if wheel else inputs.requirement(_plain("packages", item), "`packages`")
             for item, wheel in read.items()
-        ),
+        )
+        + build,
+        build=build,
         given=wheels,
         wheels=tuple(wheel.said for wheel in wheels if wheel.sha256),
         requirements=tuple(_plain("requirements", item) for item in written.requirements),
@@ -302,6 +308,28 @@ def parse(text: str, path: Path) -> Spec:
         tag=_word("tag", written.tag, _TAG, "a tag of the base image"),
         guard=_guard(written),
     )
+
+
+def _compiled(written: RawSpec) -> tuple[str, ...]:
+    """The releases that are to be compiled, each once; only where the lock pins the torch and says for which GPUs."""
+    found: dict[str, str] = {}
+    for item in written.build:
+        text = inputs.requirement(_plain("build", item), "`build`")
+        one = Requirement(text)
+        exact = [bound.version for bound in one.specifier if bound.operator == "==" and "*" not in bound.version]
+        name = canonicalize_name(one.name)
+        if len(exact) != len(one.specifier) or len(exact) != 1 or one.extras or one.marker:
+            raise UsageError(f"`build` holds `{text}`, which is not one release", "write name==version alone")
+        if name == "torch":
+            raise UsageError("`build` holds torch", "only the key `torch` selects it, and its wheel")
+        if found.setdefault(name, exact[0]) != exact[0]:
+            raise UsageError(f"`build` holds two releases of {name}", "leave one of them out")
+    if found and written.base != Base.WHEELS:
+        raise UsageError("`build` compiles against a torch that the lock pins", 'set base = "wheels"')
+    if found and not written.gpus and written.cuda != "cpu":
+        said = "`build` compiles for the GPUs that the spec names, and `gpus` names none"
+        raise UsageError(said, 'name them, for example gpus = ["A100", "H100"]')
+    return tuple(f"{name}=={version}" for name, version in found.items())
 
 
 def _guard(written: RawSpec) -> bool:

@@ -14,9 +14,10 @@ from functools import partial
 from envkit.engine import BaseRequest, Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import derive, solve
+from envkit.plan import compiled, derive, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase, bare
+from envkit.plan.compiled import Workshop
 from envkit.plan.flavors import RUNTIME
 from envkit.plan.lockfile import Lock
 from envkit.plan.resolve import Choice
@@ -83,22 +84,33 @@ def new_lock(
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
+    workshop: Workshop | None = compiled.not_here,
 ) -> Lock:
     """A lock for ``spec`` as of now; see ``envkit.plan.solve.lock`` for what stays of ``previous``, for the lock that
     is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees it, and raises
-    for one that is not to be written."""
+    for one that is not to be written.  ``workshop`` is where `build` is compiled; without one nothing is, see
+    `compiled.lock`."""
     facts = derive.for_spec(spec, facts, say)
-    made = solve.lock(
-        spec,
-        facts,
-        say,
-        base=partial(base_of, connect, say),
-        previous=previous,
-        upgrade=upgrade,
-        cache=cache_dir(),
-        may_stay_open=may_stay_open,
-        warn=warn,
-    )
+
+    def solved(spec: Spec, previous: Lock | None, upgrade: tuple[str, ...] | None, say: Say, warn: Say | None) -> Lock:
+        return solve.lock(
+            spec,
+            facts,
+            say,
+            base=partial(base_of, connect, say),
+            previous=previous,
+            upgrade=upgrade,
+            cache=cache_dir(),
+            may_stay_open=may_stay_open,
+            warn=warn,
+        )
+
+    if spec.build:
+        made = compiled.lock(
+            spec, facts, solved, connect, workshop, say, warn, previous=previous, upgrade=upgrade, cache=cache_dir()
+        )
+    else:
+        made = solved(spec, previous, upgrade, say, warn)
     accept(spec, facts, made)
     return made
 
@@ -137,6 +149,7 @@ def ensure_lock(
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
+    workshop: Workshop = compiled.not_here,
 ) -> Lock:
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
@@ -157,8 +170,9 @@ def ensure_lock(
         say(f"{path} {'is for another spec, locking again' if held else 'does not exist yet, locking'}")
     upgrade = (debs_of(held) if refresh_os else ()) or None
     made = new_lock(
-        spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn, accept=accept
-    )
+        spec, facts, connect, say,
+        previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn, accept=accept, workshop=workshop,
+    )  # fmt: skip
     save(spec, made, say)
     return made
 
