@@ -44,7 +44,6 @@ def build_wheel(out, settings=None, metadata=None):
     global VERSION, TAG
     {body}
     info = "%s-%s.dist-info" % (NAME, VERSION)
-    FILES["{name}/environment.json"] = json.dumps(dict(sorted(os.environ.items())))
     lines = ["Metadata-Version: 2.1", "Name: " + NAME, "Version: " + VERSION]
     lines += ["Requires-Dist: " + each for each in NEEDS]
     FILES[info + "/METADATA"] = "\\n".join(lines) + "\\n"
@@ -175,7 +174,7 @@ def test_the_container_is_of_the_devel_flavor_with_torch_alone_and_goes(index: I
 def test_a_build_gets_the_gpus_and_none_of_the_users_variables_or_credentials(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source(index)
+    source(index, body="FILES['ext/environment.json'] = json.dumps(dict(os.environ))")
     monkeypatch.setenv("TOKEN_OF_MINE", "hunter2")
     monkeypatch.setenv("MAX_JOBS", "1")
     index.wants = "me:hunter2"
@@ -371,7 +370,9 @@ def test_a_source_that_must_be_compiled_and_was_not_asked_for_is_refused_with_th
     source(index, requires=("torch",))
     spec = published("2.6.0", "3.13", "nvidia-cudnn-cu12", "ext", text='os = "debian13"\n')
     error = refused(job, spec)
-    assert error.fix.startswith('have it compiled: build = ["ext==1.0"]')
+    assert isinstance(error, Unsatisfiable)
+    assert error.message.endswith("and it has to be compiled: its build needs torch")
+    assert 'build = ["ext==1.0"]' in error.nearest
 
 
 # The image.

@@ -64,6 +64,7 @@ CPU = "cpu"  # Source.compiled where no GPU is meant
 _RECIPE = 1  # part of the key of what is kept: count up when the same input makes another wheel
 _MOST_WHEEL = 8 << 30  # bytes, unpacked
 _SHOWN = 20  # lines of a failed build
+_SPOKEN = 100  # characters of a line of progress; a compiler's has thousands
 # What setup.py files for torch import without saying so, for they are run where torch is installed.
 _USUAL = ("ninja", "packaging", "psutil", "setuptools", "wheel")
 _COMPILERS = re.compile(r"g\+\+|gcc|cpp|binutils|libc6-dev|libstdc\+\+|nvidia-cuda|cuda-nvcc")
@@ -150,7 +151,7 @@ def lock(
         wheels: dict[str, Wheel] = {}
         for one in releases:
             old, key = held.get(one.name), _key(plain, one.sha256, archs)
-            same = old is not None and previous is not None and _key(previous, old.source.sha256, archs) == key
+            same = old and previous and _key(previous, old.source.sha256, old.source.compiled) == key
             found = old if old and same and one.name not in again else _kept(cache, key)
             found = found or (old if workshop is None else None)
             wheels |= {one.name: found} if found else {}
@@ -499,7 +500,7 @@ def _call(room: Path, asked: Mapping[str, object], shop: _Shop, hook: str) -> ob
 
     def progress(line: str) -> None:
         if line.strip():
-            shop.say(f"build: {one_line(line.strip())}")
+            shop.say(f"build: {one_line(line.strip())[:_SPOKEN]}")
 
     done = shop.run(given, made, progress)
     if done.timed_out:

@@ -172,9 +172,14 @@ TORCH_NEEDS = frozenset(
 
 
 def torch_alone(lock: Lock) -> Lock:
-    """The lock without the packages of the spec: what compiles against its torch."""
+    """The lock's runtime and devel flavors without the packages of the spec: what compiles against its torch."""
     own = {"torch", "triton", *TORCH_NEEDS}
-    kept = [pin for pin in lock.wheels if pin.layer != FLAVORS[0] or pin.name in own or pin.name.startswith("nvidia-")]
+    runtime, devel, _ = FLAVORS
+    kept = [
+        pin
+        for pin in lock.wheels
+        if pin.layer == devel or (pin.layer == runtime and (pin.name in own or pin.name.startswith("nvidia-")))
+    ]
     return replace(lock, wheels=tuple(kept), sources=(), guard=False)
 
 

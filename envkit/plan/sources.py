@@ -337,8 +337,8 @@ def _refusal(one: Archive, python: Python, failed: Failed) -> Unsatisfiable:
         return Unsatisfiable(
             f"{what}, and it has to be compiled: {failed.why}",
             failed.lines,
-            (),
-            f'have it compiled: build = ["{one.name}=={one.version}"]; or choose a release of it that has a wheel',
+            (f'build = ["{one.name}=={one.version}"]',),
+            "have it compiled by the key `build`, or choose a release of it that has a wheel",
         )
     known = explained(failed.lines)
     return Unsatisfiable(
@@ -508,6 +508,8 @@ def make(
     with proc.scratch_folder() as room:
         folder = unpack(file, data, room / "source")
         asks, backend, inside = declared(folder)
+        if any(re.match(r"torch\s*(?:$|[^\w.\s-])", each) for each in asks):
+            raise Failed("its build needs torch", compiled=True)
         tools = room / "tools"
         tools.mkdir()
         (room / "out").mkdir()
