@@ -448,6 +448,109 @@ def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path
             docker.from_env().api.remove_container(left, v=True, force=True)
 
 
+FENCED = """
+import json, os, socket
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+os.mkdir("/work/out")
+status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+seen = {
+    "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16),
+    "no new privileges": status["NoNewPrivs"].strip(),
+    "interfaces": [name for _, name in socket.if_nameindex()],
+    "root is closed": refused(lambda: open("/etc/x", "w")) and refused(lambda: open("/opt/x", "w")),
+    "variables": sorted({*os.environ} - {"LC_CTYPE"}),  # which Python sets itself
+    "given": open("/work/given.txt").read(),
+}
+json.dump(seen, open("/work/out/seen.json", "w"))
+"""
+
+
+def given(folder: Path, body: str) -> Path:
+    """What a container that compiles is given: a program, and a file beside it."""
+    (folder / "x.py").write_text(body)
+    (folder / "given.txt").write_text("text")
+    with tarfile.open(folder / "given.tar", "w") as archive:
+        for name in ("x.py", "given.txt"):
+            archive.add(folder / name, name)
+    return folder / "given.tar"
+
+
+def test_a_compile_is_fenced_in_and_what_it_made_comes_back(
+    engine: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", "x")
+    before, made = volumes(), tmp_path / "made.tar"
+    argv = ["python3", "/work/x.py"]
+    done = engine.compile(image, argv, given(tmp_path, FENCED), made, timeout_s=120, say=quiet)
+    assert done.exit == 0, done.stderr
+    with tarfile.open(made) as archive:
+        file = archive.extractfile("out/seen.json")
+        assert file is not None
+        seen = json.loads(file.read())
+    assert seen == {
+        "capabilities": 0,
+        "no new privileges": "1",
+        "interfaces": ["lo"],
+        "root is closed": True,
+        "variables": ["HOME", "HOSTNAME", "PATH"],
+        "given": "text",
+    }
+    assert stay(volumes, before) == set() and containers(image) == []
+    late = engine.compile(
+        image, argv, given(tmp_path, "import time; time.sleep(600)"), tmp_path / "no.tar", timeout_s=1, say=quiet
+    )
+    assert late.timed_out and not (tmp_path / "no.tar").exists() and containers(image) == []
+
+
+COMPILES = """
+import sys
+from pathlib import Path
+from envkit.engine.docker import DockerEngine
+engine = DockerEngine(Path(sys.argv[2]))
+engine.compile(
+    sys.argv[1], ["python3", "/work/x.py"], Path(sys.argv[3]), Path(sys.argv[2]) / "made", timeout_s=600, say=print
+)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_compiler_outlives_envkit(engine: DockerEngine, image: str, tmp_path: Path, number: signal.Signals) -> None:
+    tar = given(tmp_path, "import sys, time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", COMPILES, image, str(tmp_path), str(tar)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        (container,) = containers(image)
+        own = volumes_of(container)
+        assert own
+        process.send_signal(number)
+        process.wait(120)
+        assert comes(lambda: not containers(image), 0.1) and not own & volumes()
+    finally:
+        process.kill()
+        process.communicate()
+        for left in containers(image):
+            docker.from_env().api.remove_container(left, v=True, force=True)
+
+
+def test_a_passing_image_has_the_name_of_a_draft(engine: DockerEngine, image: str, tmp_path: Path) -> None:
+    context = write(tmp_path, f"FROM {image}\nRUN echo x > /x\n")
+    built = engine.build(BuildRequest(context, "envkit-test:never", 300, passing=True), quiet)
+    try:
+        assert built.tag in drafts() and engine.file(built.tag, "/x") == b"x\n"
+    finally:
+        engine.remove(built.tag)
+    assert built.tag not in drafts()
+
+
 def test_the_tests_of_signals_hold_where_sigint_is_ignored() -> None:
     """As it is for whatever a shell without job control starts with `&`."""
     shell = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
