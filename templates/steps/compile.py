@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 KEPT = 300  # lines of the build's end, of at most 400 characters; what failed stands far above where ninja stopped
 A_JOB = 4 << 30  # bytes: cicc and cc1plus take two to four gigabytes for a file with torch's headers
 TALKS_EVERY_S = 5.0
+NO_NEWS = ("warning", "note:", "emark:", "^", " | ")  # in the lines of a compiler that goes on
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -110,7 +111,7 @@ def main() -> None:
         if not line:
             continue
         kept.append(line)
-        if time.monotonic() - talked > TALKS_EVERY_S:
+        if time.monotonic() - talked > TALKS_EVERY_S and not any(word in line for word in NO_NEWS):
             talked = time.monotonic()
             print(line, file=sys.stderr, flush=True)
     answered = Path(f"{place}.answer")
