@@ -324,6 +324,10 @@ def test_what_is_compiled_is_asked_for_as_a_package_too() -> None:
         ('build = ["a @ https://127.0.0.1/a.tar.gz"]', "holds a URL"),
         ('build = ["torch==2.6.0"]', "holds torch"),
         ('build = ["a==1", "A==2"]', "two releases of a"),
+        (
+            'build = ["a==1"]\npackages = ["./a-1-py3-none-any.whl"]',
+            "has a compiled, and `packages` names a wheel of it",
+        ),
         ('base = "nvidia"\nbuild = ["a==1"]', "against a torch that the lock pins"),
     ],
 )

@@ -273,7 +273,7 @@ def parse(text: str, path: Path) -> Spec:
     name = _default_name(path) if written.name is None else written.name
     read = {item: given.read(item, "packages") for item in written.packages}
     wheels = tuple(wheel for wheel in read.values() if wheel)
-    build = _compiled(written)
+    build = _compiled(written, {wheel.name for wheel in wheels})
     return Spec(
         path=path,
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
@@ -310,8 +310,9 @@ def parse(text: str, path: Path) -> Spec:
     )
 
 
-def _compiled(written: RawSpec) -> tuple[str, ...]:
-    """The releases that are to be compiled, each once; only where the lock pins the torch and says for which GPUs."""
+def _compiled(written: RawSpec, given: set[str]) -> tuple[str, ...]:
+    """The releases that are to be compiled, each once, and none of which there is a ``given`` wheel; only where the
+    lock pins the torch and says for which GPUs."""
     found: dict[str, str] = {}
     for item in written.build:
         text = inputs.requirement(_plain("build", item), "`build`")
@@ -322,6 +323,10 @@ def _compiled(written: RawSpec) -> tuple[str, ...]:
             raise UsageError(f"`build` holds `{text}`, which is not one release", "write name==version alone")
         if name == "torch":
             raise UsageError("`build` holds torch", "only the key `torch` selects it, and its wheel")
+        if name in given:
+            raise UsageError(
+                f"`build` has {name} compiled, and `packages` names a wheel of it", "leave one of them out"
+            )
         if found.setdefault(name, exact[0]) != exact[0]:
             raise UsageError(f"`build` holds two releases of {name}", "leave one of them out")
     if found and written.base != Base.WHEELS:
