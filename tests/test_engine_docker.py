@@ -25,7 +25,8 @@ from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
 from envkit.engine import BaseRequest, BuildRequest, BuiltImage, CannotStart, ResolvedBase, reaper
-from envkit.engine.docker import DockerEngine, abandoned, pid_space, stale_drafts
+from envkit.engine.docker import DockerEngine
+from envkit.engine.leftovers import abandoned, pid_space, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import read
 from envkit.system import proc

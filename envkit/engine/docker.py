@@ -23,7 +23,7 @@ import tarfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -54,6 +54,7 @@ from envkit.engine import (
     reaper,
 )
 from envkit.engine.endpoint import client, endpoint
+from envkit.engine.leftovers import DRAFT, abandoned, new_draft, stale_drafts
 from envkit.engine.output import Output
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, started, unreachable, words_of
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
@@ -64,9 +65,7 @@ from envkit.system.proc import Completed
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
-_DRAFT = "envkit-draft"  # what an image is named while it is built, with the time, its process and a number of its own
 _AHEAD_S = 10.0  # for an image of layers that another image has just taken in: names and a few files; 0.1 s was seen
-_DRAFT_S = 24 * 3600.0  # far beyond any build's budget
 _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
 _FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
 _STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for up to a minute
@@ -287,7 +286,7 @@ class DockerEngine:
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
         self._drop_drafts()
-        tag, draft = request.tag, f"{_DRAFT}:{int(time.time())}-{pid_space()}-{os.getpid()}-{uuid.uuid4().hex}"
+        tag, draft = request.tag, new_draft()
         where, free = self._room()
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
         # The builder that works in the engine's own store, where the bases are, bears the name of the context; another
@@ -359,7 +358,7 @@ class DockerEngine:
 
     def _drop_drafts(self) -> None:
         with _asking():
-            listed = self._client.api.images(name=_DRAFT)
+            listed = self._client.api.images(name=DRAFT)
         for draft in stale_drafts((tag for entry in listed for tag in entry.get("RepoTags") or ()), time.time()):
             self.remove(draft)
 
@@ -859,38 +858,6 @@ def _sees_trusted() -> bool:
         return False
     held = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.M)
     return held is not None and bool(int(held[1], 16) >> 21 & 1) and mapped.split() == ["0", "0", str(2**32 - 1)]
-
-
-def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
-    """The containers in the engine's list that were made and never started, a minute and more before ``own``: their
-    envkit was killed in the tenth of a second between the two, and with it what should have removed them."""
-    made = {str(entry["Id"]): int(entry["Created"]) for entry in listed}
-    never_started = [str(entry["Id"]) for entry in listed if entry["State"] == "created"]
-    return [one for one in never_started if made[one] < made.get(own, 0) - 60]
-
-
-def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
-    """The drafts whose envkit was killed on this machine, and all that are older than a day; ``now`` is in seconds
-    since 1970.
-
-    A younger one of a process that lives, or of another machine, may be built now.
-    """
-    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-([0-9a-f]+)-([0-9]+)-[0-9a-f]+(?:-ahead)?", tag)) for tag in tags]
-    here = pid_space()
-    return [
-        tag
-        for tag, of in begun
-        if of and (now - int(of[1]) > _DRAFT_S or (of[2] == here and not Path("/proc", of[3]).exists()))
-    ]
-
-
-def pid_space() -> str:
-    """A name of what process numbers mean anything in: this start of this machine and the namespace of processes."""
-    try:
-        start = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
-    except OSError:  # no Linux: no other process's drafts are told from this one's
-        start = uuid.uuid4().hex
-    return sha256(start.encode()).hexdigest()[:12]
 
 
 def _no_image(image: str) -> UsageError:
