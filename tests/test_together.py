@@ -126,12 +126,8 @@ def test_no_solution_names_the_changes_that_have_one(index: Index) -> None:
     assert caught.value.nearest == ("served 2.0",)
 
 
-def test_an_index_that_is_not_in_reach_is_said_and_the_others_are_solved_over() -> None:
-    """V100: the newest torch with code for it is built for CUDA 12.6, which PyTorch's own index alone has."""
-    spec = spec_of(">=2.4", "numpy", text='gpus = ["V100"]')
-    facts = load_facts()
-    assert resolve(spec, facts).backend
-    asked: list[str] = []
+def without_pytorchs(asked: list[str]) -> together.Solver:
+    """A solver that reaches the default index alone, which has every torch and numpy; ``asked`` gets what it is for."""
 
     def solver(choice: Choice, asked_for: Spec) -> Ask:
         def ask(
@@ -145,10 +141,38 @@ def test_an_index_that_is_not_in_reach_is_said_and_the_others_are_solved_over() 
 
         return ask
 
+    return solver
+
+
+@pytest.mark.parametrize("packages", [("numpy",), ()])
+def test_an_index_that_is_not_in_reach_is_said_and_the_others_are_solved_over(packages: tuple[str, ...]) -> None:
+    """V100: the newest torch with code for it is built for CUDA 12.6, which PyTorch's own index alone has."""
+    spec = spec_of(">=2.4", *packages, text='gpus = ["V100"]')
+    facts = load_facts()
+    assert resolve(spec, facts).backend
+    asked: list[str] = []
     said: list[str] = []
-    chosen = together.choose(spec, facts, solver, said.append)
+    chosen = together.choose(spec, facts, without_pytorchs(asked), said.append)
     assert (chosen.choice.backend, asked) == ("", ["cu126", ""])
     assert said == ["PyTorch's own index is not in reach, so its builds for cu126 are left out"]
+
+
+@pytest.mark.parametrize("packages", [("numpy",), ()])
+def test_where_that_index_alone_has_a_build_it_is_said_which_and_what_keeps_the_others_out(
+    packages: tuple[str, ...],
+) -> None:
+    for wish, cudas, keys in (
+        ('driver = "520"', "11.8", "`driver`"),
+        ('cuda = "11.8"', "11.8", "`cuda`"),
+        ('cuda = "12.6"\ngpus = ["V100"]\ndriver = "570"', "12.6", "`cuda`"),
+    ):
+        spec = spec_of(">=2.4,<2.7" if "12.6" in wish else ">=2.4", *packages, text=wish)
+        with pytest.raises(Unreached) as caught:
+            together.choose(spec, load_facts(), without_pytorchs([]), [].append)
+        assert caught.value.message == (
+            f"only builds for CUDA {cudas} fit the spec, which PyTorch's own index alone has: no answer"
+        )
+        assert caught.value.fix.startswith(f"check the network, or change {keys}")
 
 
 def test_torch_alone_asks_no_solver() -> None:

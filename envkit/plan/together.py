@@ -86,13 +86,15 @@ class Chosen:
 def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
     """The choice that lets what ``spec`` asks for be newest.
 
-    Builds that only an index out of reach has are left out, and it is said.  Raises what ``resolve`` raises;
+    Builds that only an index out of reach has are left out, and it is said; torch alone, if the default index has the
+    newest build that fits, needs no question.  Raises what ``resolve`` raises;
     Unsatisfiable, with the nearest changes, where the requirements go with no torch that the facts allow; and Undecided
     where no index answers.
     """
-    choices = tuple(feasible(spec, facts)) if _asked(spec) else (next(feasible(spec, facts)),)
-    if not _asked(spec) or choices[0].row is None:
-        return Chosen(choices[0])
+    first = next(feasible(spec, facts))
+    if first.row is None or not (_asked(spec) or first.backend):
+        return Chosen(first)
+    choices = tuple(feasible(spec, facts))
     refused: EnvkitError | None = None
     closed = False
     for group in _groups(choices):
@@ -101,8 +103,10 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
         try:
             return _among(spec, group, facts, solver(group[0], spec))
         except Unreached as error:
-            if not group[0].backend or len(choices) == len(group):
+            if not group[0].backend:
                 raise refused or error from None
+            if all(choice.backend for choice in choices):
+                raise _only_elsewhere(spec, choices, facts, error) from None
             closed = True
             say(f"PyTorch's own index is not in reach, so its builds for {group[0].backend} are left out")
             refused = refused or error
@@ -117,6 +121,30 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
         if refused.nearest:
             refused.fix = "choose one of the nearest, or change the spec"
     raise refused
+
+
+def _only_elsewhere(spec: Spec, choices: Sequence[Choice], facts: Facts, error: Unreached) -> Unreached:
+    """The refusal of a spec that only builds on PyTorch's own index fit, which is out of reach: with the keys that keep
+    the builds of the default index out."""
+    cudas = " and ".join(dict.fromkeys(str(choice.cuda) for choice in choices))
+    said = f"only builds for CUDA {cudas} fit the spec, which PyTorch's own index alone has: {error.message}"
+    loose = {
+        "cuda": replace(spec, cuda=None),
+        "gpus": replace(spec, gpus=()),
+        "driver": replace(spec, drivers=()),
+        "torch": replace(spec, torch=TorchWish(">0")),
+    }
+    kept_out = [key for key, changed in loose.items() if changed != spec and not _elsewhere_alone(changed, facts)]
+    fix = f", or change {' or '.join(f'`{key}`' for key in kept_out)}" if kept_out else ""
+    return Unreached(said, f"{error.fix}{fix}")
+
+
+def _elsewhere_alone(spec: Spec, facts: Facts) -> bool:
+    """Whether no build of the default index fits ``spec``."""
+    try:
+        return all(choice.backend for choice in feasible(spec, facts))
+    except UsageError:
+        return True
 
 
 def _torch_wanted(spec: Spec, choices: Sequence[Choice], facts: Facts, solver: Solver) -> tuple[str, ...]:
