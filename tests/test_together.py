@@ -77,6 +77,16 @@ def test_torchaudio_is_the_one_of_its_torch_though_its_metadata_names_none(index
         assert (str(made.torch), held(made)["torchaudio"]) == expected
 
 
+def test_a_torchaudio_that_the_facts_keep_back_is_said_to_be_of_another_torch(index: Index) -> None:
+    spec = published(index, spec_of("2.10.0", "torchaudio"))
+    index.add("torchaudio", "2.10.0", "torch==2.10.0")
+    index.add("torchaudio", "2.11.0")
+    said: list[str] = []
+    assert held(weak(spec, load_facts(), said.append))["torchaudio"] == "2.10.0"
+    (line,) = (line for line in said if "is taken and not" in line)
+    assert line == "torchaudio 2.10.0 is taken and not 2.11.0: it is for torch 2.11.0"
+
+
 def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:
     spec = published(index, spec_of("2.6.0", "voices"))
     index.add("voices", "1.0", "torchaudio")

@@ -221,7 +221,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
         if held is None:
             return Chosen(choice, found, tuple(bounds), group)
         release, newest = held
-        late = late or partial(_too_old, release, newest, choice, ask, asked, _torch(group, facts))
+        late = late or partial(_too_old, release, newest, choice, partial(_why, facts, ask, group), asked)
         bounds.append(f"{release.name}>{release.version}")
     raise late() if late else Unsatisfiable("no set of wheels satisfies the spec", (), (), "pin what was asked for")
 
@@ -270,9 +270,13 @@ def _years_before(release: Release, choice: Choice) -> bool:
 
 
 def _too_old(
-    release: Release, newest: Release | None, choice: Choice, ask: Ask, asked: Sequence[str], torch: str
+    release: Release,
+    newest: Release | None,
+    choice: Choice,
+    why: Callable[[Release, Sequence[str]], str],
+    asked: Sequence[str],
 ) -> Unmeant:
-    """The refusal of a release that nobody meant."""
+    """The refusal of a release that nobody meant; ``why`` says what keeps the newest out."""
     year = datetime.fromtimestamp(release.uploaded, UTC).year if release.uploaded else "an unknown year"
     nearest, chain = (f"{release.name} {release.version}",), tuple[str, ...]()
     if Version(release.version).is_prerelease:
@@ -282,17 +286,20 @@ def _too_old(
         if choice.row is not None:
             said += f"; torch {choice.torch} is of {choice.row.released[:4]}"
     if newest and newest.version != release.version:
-        chain = (f"newest: {release.name} {newest.version}", _why(newest, ask, asked, torch))
+        chain = (f"newest: {release.name} {newest.version}", why(newest, asked))
     return Unmeant(said, chain, nearest, "change what keeps it from being newer, or pin it")
 
 
-def _why(wanted: Release, ask: Ask, asked: Sequence[str], torch: str) -> str:
-    """What keeps ``wanted`` out, in the solver's words."""
+def _why(facts: Facts, ask: Ask, over: Sequence[Choice], wanted: Release, asked: Sequence[str]) -> str:
+    """What keeps ``wanted`` out beside the torches of ``over``: the facts, or the solver in its words."""
     if not wanted.wheel:
         return f"{wanted.name} {wanted.version} has no wheel, only its source, which is built if you pin it"
+    version = Version(wanted.version).public
+    if all(goes_with(wanted.name, version, Torch(str(choice.torch)), facts) is False for choice in over):
+        return f"it is for torch {' and '.join(facts.torches_of(wanted.name, version))}"
     lines = [line for line in asked if canonicalize_name(Requirement(line).name) != wanted.name]
     try:
-        ask([f"{wanted.name}=={wanted.version}", *lines, torch])
+        ask([f"{wanted.name}=={wanted.version}", *lines, _torch(over, facts)])
     except Unsatisfiable as error:
         said = (line.removeprefix("error: ").removeprefix("cause: ") for line in error.chain)
         return " ".join(line for line in said if "No solution found" not in line) or error.message
@@ -322,7 +329,6 @@ def held_back(
     if not chosen.releases:
         return
     asked = [line for line in chosen.choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
-    torch = _torch(chosen.over, facts)
     older = [
         (taken, newest[taken.name])
         for taken in chosen.releases.values()
@@ -331,7 +337,7 @@ def held_back(
         and Version(newest[taken.name].version) > Version(taken.version)
     ]
     told = [
-        (taken, wanted, proc.beside(partial(_why, wanted, ask, asked, torch)))
+        (taken, wanted, proc.beside(partial(_why, facts, ask, chosen.over, wanted, asked)))
         for taken, wanted in older[:_MOST_REASONS]
     ]
     for taken, wanted, why in told:
@@ -344,7 +350,7 @@ def held_back(
         wanted = Release("torch", str(best.torch))
         yield (
             f"torch {chosen.choice.torch} for CUDA {chosen.choice.cuda} is taken and not {best.torch}: "
-            f"{_why(wanted, ask, [*asked, *exact], torch)}"
+            f"{_why(facts, ask, chosen.over, wanted, [*asked, *exact])}"
         )
 
 
