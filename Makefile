@@ -6,7 +6,7 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help install run test real planted built others unit slow torch faults mutate nightly lint docs facts images bench clean
+.PHONY: help install run test real planted built others unit slow torch faults mutate nightly stacks lint docs facts images bench clean
 
 help:
 	@echo 'make install a virtual environment in $(VENV) with envkit in it'
@@ -21,7 +21,9 @@ help:
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
 	@echo 'make facts   compare the tables of facts with the package index; prints the difference for review'
 	@echo 'make mutate  thirty small faults planted in envkit/ one by one, in copies of the tree; names those that no test notices'
-	@echo 'make nightly fifty times as many random examples for every property, and all planted faults, each probe with all it tries'
+	@echo 'make nightly fifty times as many random examples for every property, all planted faults, each probe with all it tries, and'
+	@echo '             ten stacks that people run, from the package index to the probe'
+	@echo 'make stacks  all of these, fifty; writes docs/stacks.md; an hour or two, and 30 GB of disk'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
 
@@ -88,6 +90,11 @@ mutate: $(VENV)/test.ready
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 	ENVKIT_EVERY_ABILITY=1 $(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
+	$(BIN)/python scripts/stacks.py --nightly --no-write
+
+# One after the other; what was tried in the last thirty days, for the same spec and without a fault, is left out.
+stacks: $(VENV)/test.ready
+	$(BIN)/python scripts/stacks.py
 
 unit: $(VENV)/test.ready
 	$(BIN)/python scripts/unit

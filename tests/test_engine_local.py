@@ -71,6 +71,16 @@ def build(engine: LocalEngine, where: Path, tag: str, python: str = PYTHON) -> B
 SAY = b"import sys, tiny\nprint(tiny.VERSION, sys.argv[1:], sys.prefix)\nprint('talk', file=sys.stderr)\nsys.exit(3)\n"
 
 
+def test_a_python_that_this_machine_lacks_is_named(
+    local: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    with pytest.raises(Undecided, match=r"^this machine has no Python 3\.7\.1, and uv could not get one: ") as caught:
+        build(local, context(tmp_path / "c"), "one:1", python="3.7.1")
+    assert caught.value.fix == "install python3.7.1, or use --engine docker"
+    assert not list((tmp_path / "root" / "venvs").glob(".making-*"))
+
+
 def test_build_then_run(local: LocalEngine, tmp_path: Path) -> None:
     built = build(local, context(tmp_path / "c"), "one:1")
     assert built.id.startswith("venv:") and built.size_bytes > 1000

@@ -284,8 +284,11 @@ BY_SOLVER = {
         wheels=(("parted", "1.0", 'inner; extra == "fast"'), ("parted", "1.1"), ("inner", "1.0", "torch==2.7.1")),
     ),
     "a library of another CUDA": Row(
-        {"torch": "2.6.0", "packages": ["nvidia-cublas-cu11"]},
-        ("nvidia-cublas-cu11 11.1 belongs to CUDA 11, torch 2.6.0 to CUDA 12.4",),
+        {"torch": "2.6.0", "packages": ["nvidia-cublas-cu11", "nvidia-cublas-cu12"]},
+        (
+            "nvidia-cublas-cu11 11.1 belongs to CUDA 11, torch 2.6.0 to CUDA 12.4",
+            "paths as those of nvidia-cublas-cu12",
+        ),
         {"packages": ["nvidia-cublas-cu12"]},
         "ask for nvidia-cublas-cu12",
         (("nvidia-cublas-cu11", "11.1"), ("nvidia-cublas-cu12", "12.4")),

@@ -500,12 +500,24 @@ def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publis
 
 def test_a_library_of_another_cuda_is_refused(index: Index, published: Publish) -> None:
     index.add("nvidia-nccl-cu12", "2.21.5")
-    spec = published("2.11.0", "3.11", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", text='cuda = "13.0"')
+    index.add("nvidia-nccl-cu13", "2.28.9")
+    needs = ("nvidia-cudnn-cu13", "nvidia-nccl-cu13", "nvidia-nccl-cu12")
+    spec = published("2.11.0", "3.11", *needs, text='cuda = "13.0"')
     with pytest.raises(UsageError) as caught:
         weak(spec, load_facts(), quiet)
     assert "nvidia-nccl-cu12 2.21.5 belongs to CUDA 12" in caught.value.message
     assert "CUDA 13.0" in caught.value.message
+    assert "the same paths as those of nvidia-nccl-cu13" in caught.value.message
     assert "ask for nvidia-nccl-cu13" in caught.value.fix
+
+
+def test_a_library_of_another_cuda_that_has_its_own_folder_is_taken(index: Index, published: Publish) -> None:
+    """The wheel of cuBLAS for CUDA 13 has no ending and unpacks into nvidia/cu13."""
+    index.add("nvidia-cublas-cu12", "12.9.1.4")
+    index.add("nvidia-cublas", "13.1.0.3")
+    needs = ("nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
+    made = weak(published("2.11.0", "3.11", *needs, text='cuda = "13.0"'), load_facts(), quiet)
+    assert {"nvidia-cublas", "nvidia-cublas-cu12"} <= {pin.name for pin in made.wheels}
 
 
 def test_a_base_with_torch_gets_only_what_it_lacks(index: Index, published: Publish) -> None:

@@ -87,6 +87,13 @@ def test_a_torchaudio_that_the_facts_keep_back_is_said_to_be_of_another_torch(in
     assert line == "torchaudio 2.10.0 is taken and not 2.11.0: it is for torch 2.11.0"
 
 
+def test_a_library_of_another_cuda_chooses_the_torch_of_its_cuda(index: Index) -> None:
+    spec = published(index, spec_of(">=2.10,<2.12", "served"))
+    index.add("served", "1.0", "torch", "nvidia-cudnn-cu12")
+    made = weak(spec, load_facts(), [].append)
+    assert (str(made.torch), str(made.cuda), held(made)["served"]) == ("2.10.0", "12.8", "1.0")
+
+
 def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:
     spec = published(index, spec_of("2.6.0", "voices"))
     index.add("voices", "1.0", "torchaudio")

@@ -52,6 +52,12 @@ def _size(root: Path) -> int:
     return sum(entry.lstat().st_size for entry in root.rglob("*") if not entry.is_dir())
 
 
+def _is_here(tool: str, python: str, environment: Mapping[str, str]) -> bool:
+    """Whether uv finds that Python on this machine."""
+    find = [tool, "python", "find", "--no-config", "--no-project", "--no-python-downloads", "--system", python]
+    return proc.run(find, timeout_s=60, env=environment).exit == 0
+
+
 class LocalEngine:
     """Environments under ``root``: ``venvs/<hash of what is in it>`` and ``tags/``, a name for each."""
 
@@ -142,8 +148,14 @@ class LocalEngine:
             say(f"making a virtual environment for python {python}")
             # Without --no-config uv would be steered by the uv.toml or pyproject.toml of the folder that envkit was
             # started in; variables (UV_DEFAULT_INDEX) steer it, as they do when the lock is solved.
-            self._uv([tool, "venv", "--no-config", "--no-project", "--quiet", "--relocatable", "--python", python,
-                      str(draft / "venv")], environment, say, deadline)  # fmt: skip
+            try:
+                self._uv([tool, "venv", "--no-config", "--no-project", "--quiet", "--relocatable", "--python", python,
+                          str(draft / "venv")], environment, say, deadline)  # fmt: skip
+            except Undecided as error:
+                if _is_here(tool, python, environment):
+                    raise
+                said = f"this machine has no Python {python}, and uv could not get one: {error.message}"
+                raise Undecided(said, f"install python{python}, or use --engine docker") from None
             say("installing the locked wheels")
             self._uv(
                 [tool, "pip", "install", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:", *links,

@@ -861,22 +861,15 @@ def _less_firm(base: Base | None, old: Lock) -> bool:
     return base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
 
 
-# Their wheels for two majors have a folder each (RECORD of both), and what needs them asks for both.
-_APART = ("nvidia-cutlass-dsl-libs",)
-
-
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
-    """Refuses wheels of another CUDA line than torch's: both unpack into the same folders, and the last one wins.
-
-    A wheel "nvidia-*-cuNN" of one major owns the same paths as its twin of another (read in their RECORD files), but
-    for those of _APART.
-    """
-    major = str(choice.cuda.major)
-    for pin in wheels:
-        found = re.fullmatch(r"(nvidia-.+)-cu([0-9]+)", pin.name)
-        if found and found[2] != major and found[1] not in _APART:
-            raise UsageError(
-                f"{pin.name} {pin.version} belongs to CUDA {found[2]}, torch {choice.torch} to CUDA {choice.cuda}: "
-                "their files have the same paths",
-                f"ask for {found[1]}-cu{major}, or drop it from `packages`",
-            )
+    """Refuses wheels of another CUDA line than torch's that unpack into the folders of one of torch's line: the last
+    one wins."""
+    if odd := together.of_another_cuda((pin.name for pin in wheels), choice):
+        name, other = odd
+        version = next(pin.version for pin in wheels if pin.name == name)
+        twin = together.twin(name, str(choice.cuda.major))
+        raise UsageError(
+            f"{name} {version} belongs to CUDA {other}, torch {choice.torch} to CUDA {choice.cuda}: "
+            f"its files have the same paths as those of {twin}",
+            f"ask for {twin}, or drop what needs {name}",
+        )

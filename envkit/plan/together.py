@@ -8,6 +8,7 @@ asked for, and that nobody who asks for a package means a release from years bef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -217,6 +218,11 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
                 late = late or partial(_of_another, odd, Torch(torch), facts)
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
+        if other := of_another_cuda(found, choice):
+            fitting = [one for one in left if str(one.cuda.major) == other[1]]
+            if fitting:  # else the lock is refused, with the name
+                left = fitting
+                continue
         held = _left_behind(spec, choice, found, ask)
         if held is None:
             return Chosen(choice, found, tuple(bounds), group)
@@ -238,6 +244,30 @@ def _of_another(odd: Release, torch: Torch, facts: Facts) -> Unmeant:
     goes = facts.torches_of(odd.name, Version(odd.version).public)
     said = f"{odd.name} {odd.version} is for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
     return Unmeant(said, (), (), f"change {odd.name}, or torch")
+
+
+# Their wheels for two majors have a folder each (RECORD of both), and what needs them asks for both.
+_APART = ("nvidia-cutlass-dsl-libs",)
+
+
+def of_another_cuda(names: Iterable[str], choice: Choice) -> tuple[str, str] | None:
+    """The first wheel "nvidia-*-cuNN" of another CUDA major than the choice's, and that major, where one of the same
+    library for the choice's major is there too: the two own the same paths (read in their RECORD files), but for those
+    of _APART.
+
+    A library whose wheel for one major has no such ending has a folder for that major alone.
+    """
+    every, major = set(names), str(choice.cuda.major)
+    for name in sorted(every):
+        found = re.fullmatch(r"(nvidia-.+)-cu([0-9]+)", name)
+        if found and found[2] != major and found[1] not in _APART and twin(name, major) in every:
+            return name, found[2]
+    return None
+
+
+def twin(name: str, major: str) -> str:
+    """The wheel of the same library for another CUDA major: nvidia-nccl-cu13 of nvidia-nccl-cu12."""
+    return re.sub(r"[0-9]+$", major, name)
 
 
 def _left_behind(
