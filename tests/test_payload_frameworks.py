@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clocks import ends
+from clocks import comes, ends
 
 from envkit.image.probe import read
 from envkit.model import Observed, Reason
@@ -207,6 +207,23 @@ def test_an_import_that_hangs_is_ended_within_its_own_budget_which_torch_does_no
             parallel.wait()
     assert (child.doing, child.how) == ("import torchaudio", "did not end within 0.5 s")
     assert time.monotonic() - started >= 2.0  # both
+
+
+def test_an_import_that_waited_for_a_processor_has_that_time_beside_its_budget(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": "import time; time.sleep(600)"})
+    child = Child(
+        ["--framework", "torchaudio"], 0.2, ("import torchaudio",), {**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    try:
+        assert comes(lambda: child.hear() and child.doing == "import torchaudio")
+        assert comes(lambda: child.late(0.0))
+        assert not child.late(5.0), "as long as it waited, up to seven budgets more"
+        assert not child.late(None)
+        assert comes(lambda: child.late(0.0)), "nobody waits for a processor for ever"
+    finally:
+        child.close(hung=True)
+    assert child.how == "did not end within 0.2 s"
 
 
 AT_HOME = """import os, site

@@ -10,12 +10,14 @@ import sys
 import time
 from typing import Any
 
+from envkit.payload import waits
 from envkit.payload.probe.ask import how_it_died
 from envkit.payload.probe.report import LATE
 
 # Importing torch from a cold network disk has been seen to take minutes.  It is less than the whole run is given, so
 # that a process which hangs still leaves a document.
 BUDGET_S = 240.0
+_LOOK_S = 0.25  # how often it is looked whether one is late
 _END_S = 10  # from the last line to the end of the process
 
 
@@ -32,8 +34,9 @@ def command() -> list[str]:
 class Child:
     """One observed process and what it has told so far.
 
-    It has BUDGET_S in all, and ``step_s`` for each step that is announced with one of ``steps``; ``env`` is its
-    environment, None for this process's own; ``budget_s`` in the place of BUDGET_S.
+    It has BUDGET_S in all, and ``step_s`` for each step that is announced with one of ``steps``, the time in which it
+    waited for a processor aside; ``env`` is its environment, None for this process's own; ``budget_s`` in the place of
+    BUDGET_S.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class Child:
         )
         os.close(writing)
         self._step_s, self._steps, self._budget_s = min(budget_s, step_s), steps, budget_s
-        self._ends_at = self.deadline = time.monotonic() + budget_s
+        self._ends_at = self._deadline = time.monotonic() + budget_s
+        self._waited = 0.0  # in the step that it is in
         self._data = b""
         self._ended = False
         self.found: dict[str, Any] = {}
@@ -83,7 +87,17 @@ class Child:
         if "doing" in line:
             self.doing = str(line["doing"])
             short = self.doing.startswith(self._steps)
-            self.deadline = min(self._ends_at, time.monotonic() + self._step_s) if short else self._ends_at
+            self._deadline = min(self._ends_at, time.monotonic() + self._step_s) if short else self._ends_at
+            self._waited = 0.0
+
+    def late(self, waited: float | None) -> bool:
+        """Whether its time is up, after it ``waited`` so many seconds more for a processor; None: nobody looked."""
+        now = time.monotonic()
+        self._waited += waited or 0.0
+        over = now - self._deadline
+        if now >= self._ends_at or waited is None:
+            return now >= self._ends_at
+        return over >= min(self._waited, (waits.LONGEST - 1) * self._step_s)
 
     def close(self, hung: bool) -> None:
         """Waits for its end; one that ``hung`` is killed."""
@@ -108,6 +122,7 @@ class ParallelChildren:
     """Children that run side by side, each of which is ended at its deadline."""
 
     def __init__(self) -> None:
+        self._clock = waits.Waits()
         self._selector = selectors.DefaultSelector()
         self.running: list[Child] = []
 
@@ -119,11 +134,14 @@ class ParallelChildren:
 
     def wait(self) -> list[Child]:
         """Waits until one of them tells something or is late; those that ended by that."""
-        until = min(child.deadline for child in self.running)
-        ready = [key.data for key, _ in self._selector.select(max(0.0, until - time.monotonic()))]
-        ended = [child for child in ready if not child.hear()]
-        now = time.monotonic()
-        late = [child for child in self.running if child not in ended and now >= child.deadline]
+        ended: list[Child] = []
+        late: list[Child] = []
+        ready: list[Child] = []
+        while not ready and not late:
+            ready = [key.data for key, _ in self._selector.select(_LOOK_S)]
+            ended = [child for child in ready if not child.hear()]
+            looked = self._clock.since([child.process.pid for child in self.running])
+            late = [child for child in self.running if child not in ended and child.late(looked.get(child.process.pid))]
         for child in ended + late:
             self.stop(child, child in late)
         return ended + late
