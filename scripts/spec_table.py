@@ -115,8 +115,9 @@ SPEC = {
         "[]",
         "names of files in pip's format, from the folder of the spec",
         "More packages, from requirements files and those that they name with `-r` and `-c`. Indexes that they name "
-        "count as `index` and `extra-index`. Paths and repositories in them are refused; the build of torch "
-        "(`+cu124`, its index) is chosen by `cuda`.",
+        "count as `index` and `extra-index`. Wheels by path, from the folder of the file on, or by URL with their hash "
+        "are taken; folders, archives and repositories are refused; the build of torch (`+cu124`, its index) is chosen "
+        "by `cuda`.",
         'requirements = ["requirements.txt"]',
     ),
     "project": Key(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,36 @@ def test_a_requirements_file_and_those_that_it_names(tmp_path: Path) -> None:
     assert found.constraints == ("scipy<1.15",)
 
 
+def test_a_requirements_file_names_wheels_by_path_and_address(tmp_path: Path) -> None:
+    (tmp_path / "sub" / "wheels").mkdir(parents=True)
+    wheel = tmp_path / "sub" / "wheels" / "a-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"content")
+    digest = hashlib.sha256(b"content").hexdigest()
+    (tmp_path / "sub" / "r.txt").write_text(
+        f"./wheels/{wheel.name} --hash=sha256:{digest}\n"
+        f"b[x] @ https://host.invalid/b-2-py3-none-any.whl \\\n    --hash=sha256:{'1' * 64}\n"
+        f"https://host.invalid/c-3-py3-none-any.whl#sha256={'2' * 64} ; python_version < '3.9'\n"
+    )
+    found = spec_of(tmp_path, 'requirements = ["sub/r.txt"]')
+    assert found.packages == ("a==1.0", "b[x]==2")
+    assert [(one.file, one.where, one.sha256) for one in found.given] == [
+        (wheel.name, str(wheel), digest),
+        ("b-2-py3-none-any.whl", "https://host.invalid/b-2-py3-none-any.whl", "1" * 64),
+    ]
+    assert found.wheels == tuple(one.said for one in found.given)
+    wheel.write_bytes(b"other")
+    with pytest.raises(UsageError, match="not the one that the spec says"):
+        load(tmp_path)
+
+
+def test_a_wheel_is_named_in_one_place(tmp_path: Path) -> None:
+    line = "https://host.invalid/a-{}-py3-none-any.whl#sha256=" + "1" * 64
+    same = spec_of(tmp_path, f'packages = ["{line.format(1)}"]\n{FILES}', r_txt=line.format(1))
+    assert len(same.given) == 1
+    with pytest.raises(UsageError, match="a is given twice"):
+        spec_of(tmp_path, f'packages = ["{line.format(1)}"]\n{FILES}', r_txt=line.format(2))
+
+
 def test_the_build_of_torch_in_a_file_is_left_to_the_key_cuda(tmp_path: Path) -> None:
     found = spec_of(
         tmp_path,
@@ -54,8 +85,13 @@ def test_the_build_of_torch_in_a_file_is_left_to_the_key_cuda(tmp_path: Path) ->
     [
         ("git+https://user:secret@host.invalid/a", r"r\.txt holds `git\+https://host\.invalid/a`, which no index has"),
         ("-e .", "holds `-e .`, which no index has"),
-        ("./wheels/a-1-py3-none-any.whl", "which no index has"),
-        ("a @ https://host.invalid/a-1-py3-none-any.whl", "holds a URL for a"),
+        ("./wheels/a-1.tar.gz", "which no index has"),
+        ("a @ https://host.invalid/a-1.tar.gz", "holds a URL for a"),
+        ("./wheels/a-1-py3-none-any.whl", r"a-1-py3-none-any\.whl cannot be read"),
+        ("a @ https://host.invalid/a-1-py3-none-any.whl", "has no hash of a-1-py3-none-any.whl, which can change"),
+        ("https://user:secret@host.invalid/a-1-py3-none-any.whl", "holds a credential in the address of host.invalid"),
+        ("b @ https://host.invalid/a-1-py3-none-any.whl#sha256=" + "0" * 64, "says b of a-1-py3-none-any.whl"),
+        ("./a.whl", "which is no wheel"),
         ("--index-url https://user:secret@host.invalid/simple", "holds a credential in the address of host.invalid"),
         ("--pre", "holds the option `--pre`"),
         ("numpy===2.0", "=== compares text"),

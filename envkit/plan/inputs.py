@@ -1,8 +1,9 @@
 """What a project's own files ask for: requirements files and pyproject.toml, as the requirements of a spec.
 
 pip's format of requirements files, PEP 621 (dependencies and extras), PEP 735 (dependency groups), and of [tool.uv] the
-constraints, the overrides and the age.  What would come from elsewhere than the index (a path, a repository, a URL) is
-refused with its name, for it could not be pinned.
+constraints, the overrides and the age.  A wheel that a requirements file names by its path or address is pinned by its
+hash; what else would come from elsewhere than the index (a folder, a repository, an archive) is refused with its name,
+for it could not be pinned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from packaging.utils import canonicalize_name
 from envkit.dockerfile.files import toml
 from envkit.dockerfile.requirements import build_of
 from envkit.errors import UsageError, nearest, one_line
-from envkit.plan import indexes, uv_project
+from envkit.plan import given, indexes, uv_project
+from envkit.plan.given import GivenWheel
 from envkit.system import files
 
 ANY = "3"  # in place of a Python that is still to be chosen
@@ -32,6 +34,8 @@ _OPTIONS = re.compile(r"\s--?(?:hash|global-option|config-settings?)\b.*\Z", re.
 _FILE = re.compile(r"(?:-(r|c)\s*|--(requirement|constraint)[\s=]+)(\S.*)\Z")
 _INDEX = re.compile(r"(?:-i\s*|--(?:extra-)?index-url[\s=]+|-f\s*|--find-links[\s=]+)(\S.*)\Z")
 _HARMLESS = re.compile(r"--(?:prefer-binary|only-binary|no-binary|require-hashes|trusted-host|use-feature)\b")
+_WHEEL = re.compile(r"(?P<what>(?:[A-Za-z0-9][^@/:;]*@\s*)?[^\s;]+\.whl(?:#\S+)?)\s*(?:;\s*(?P<marker>.+))?")
+_HASH = re.compile(r"--hash[=\s]sha256:([0-9a-f]{64})\b")
 _DIRECT = re.compile(r"(?:-e\b|--editable\b|\.{0,2}/|\.\Z|[a-z+]+://|git\+)")
 
 
@@ -39,7 +43,8 @@ _DIRECT = re.compile(r"(?:-e\b|--editable\b|\.{0,2}/|\.\Z|[a-z+]+://|git\+)")
 class Asked:
     """PEP 508 requirements: what is asked for, what holds for whatever is taken, and what stands in place of what
     packages ask for; ``before`` is the day (ISO 8601) from which on releases do not count, and ``python`` a
-    specifier of the Pythons that will do, each "" for none."""
+    specifier of the Pythons that will do, each "" for none; ``given`` are wheels that files name by path or address.
+    """
 
     packages: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
@@ -48,6 +53,7 @@ class Asked:
     python: str = ""
     index: str = ""
     extra_index: tuple[str, ...] = ()
+    given: tuple[GivenWheel, ...] = ()
 
     def __add__(self, other: Asked) -> Asked:
         return Asked(
@@ -58,6 +64,7 @@ class Asked:
             self.python or other.python,
             self.index or other.index,
             tuple(dict.fromkeys(self.extra_index + other.extra_index)),
+            tuple(dict.fromkeys(self.given + other.given)),
         )
 
 
@@ -94,6 +101,8 @@ def of_file(path: Path, python: str, machine: str, *, constraints: bool = False,
             asked += of_file(path.parent / found[3].strip(), python, machine, constraints=bounds, depth=depth + 1)
         elif found := _INDEX.match(line):
             asked += _index(path, line, found[1].strip())
+        elif not constraints and (found := _WHEEL.fullmatch(_OPTIONS.sub("", line).strip())):
+            asked += _given(path, line, found["what"], found["marker"] or "", python, machine)
         elif _DIRECT.match(line):
             raise UsageError(
                 f"{path} holds `{_shown(line)}`, which no index has", "name it as name==version, or drop it"
@@ -104,6 +113,19 @@ def of_file(path: Path, python: str, machine: str, *, constraints: bool = False,
             one = _applying(requirement(_OPTIONS.sub("", line).strip(), str(path)), python, machine)
             asked += Asked(constraints=one) if constraints else Asked(one)
     return asked
+
+
+def _given(path: Path, line: str, what: str, marker: str, python: str, machine: str) -> Asked:
+    """The wheel that a line of a requirements file names by its path, from the folder of that file on, or address."""
+    hashes = _HASH.findall(line)
+    if "#" not in what and len(hashes) == 1:
+        what += f"#sha256={hashes[0]}"
+    wheel = given.read(what, str(path))
+    if wheel is None:
+        raise UsageError(f"{path} holds `{_shown(line)}`, which is no wheel's name", "correct it, or drop it")
+    by_name = f"{wheel.requirement}; {marker}" if marker else wheel.requirement
+    asked = _applying(requirement(by_name, str(path)), python, machine)
+    return Asked(asked, given=(given.hashed(wheel, path.parent),)) if asked else Asked()
 
 
 def _index(path: Path, line: str, address: str) -> Asked:

@@ -245,7 +245,10 @@ def gathered(spec: Spec) -> Spec:
     overrides = inputs.bounds(spec.overrides, "overrides", folder, *target) + asked.overrides
     if any(canonicalize_name(Requirement(text).name) == "torch" for text in overrides):
         raise UsageError("`overrides` holds torch", "say it by the key `torch`")
-    wheels = tuple(given.hashed(wheel, folder) for wheel in spec.given)
+    wheels = tuple(dict.fromkeys((*(given.hashed(wheel, folder) for wheel in spec.given), *asked.given)))
+    names = [*(wheel.name for wheel in wheels), *(text.partition("==")[0] for text in spec.build)]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UsageError(f"{twice} is given twice, as a wheel or by `build`", "name it in one place")
     return replace(
         spec,
         given=wheels,
