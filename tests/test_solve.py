@@ -511,6 +511,14 @@ def test_a_library_of_another_cuda_is_refused(index: Index, published: Publish) 
     assert "ask for nvidia-nccl-cu13" in caught.value.fix
 
 
+def test_a_lock_says_the_cudnn_and_nccl_that_it_pins(index: Index, published: Publish) -> None:
+    spec = published("2.11.0", "3.11", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", text='cuda = "13.0"')
+    index.add("nvidia-nccl-cu13", "2.99.1")
+    made = weak(spec, load_facts(), quiet)
+    held = {pin.name: pin.version for pin in made.wheels}
+    assert (made.cudnn, made.nccl) == (held["nvidia-cudnn-cu13"], "2.99.1")
+
+
 def test_a_library_of_another_cuda_that_has_its_own_folder_is_taken(index: Index, published: Publish) -> None:
     """The wheel of cuBLAS for CUDA 13 has no ending and unpacks into nvidia/cu13."""
     index.add("nvidia-cublas-cu12", "12.9.1.4")

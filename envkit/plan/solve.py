@@ -700,15 +700,16 @@ def _named(spec: Spec, extras: Extras) -> set[str]:
 
 
 # The fields that a lock has of a choice as they are.
-_OF_CHOICE = (
-    "torch", "cuda", "cudnn", "nccl", "triton", "os", "image", "suite", "backend", "preinstalled", "driver",
-)  # fmt: skip
+_OF_CHOICE = ("torch", "cuda", "triton", "os", "image", "suite", "backend", "preinstalled", "driver")
 
 
 def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoch: int, installer: Pin) -> Lock:
     extras = choice.extras
+    held = {pin.name: pin.version for pin in wheels}  # an override may put another than torch's own there
     return Lock(
         **{name: getattr(choice, name) for name in _OF_CHOICE},
+        cudnn=held.get(f"nvidia-cudnn-cu{choice.cuda.major}", choice.cudnn),
+        nccl=held.get(f"nvidia-nccl-cu{choice.cuda.major}", choice.nccl),
         **{name: getattr(extras, name) for name in ("components", "given", "programs", "missing")},
         **{name: getattr(at, name) for name in ("digest", "origin", "archive", "debs")},
         name=spec.name,
