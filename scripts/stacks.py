@@ -256,10 +256,10 @@ def probed(done: Completed) -> tuple[str, str]:
     said = f"{verdict}, {passed} checks"
     if verdict == "pass":
         return said, ""
-    for one in results:
-        if one["outcome"] in ("fail", "unknown"):
-            why = one["reason"] or " ".join(finding["message"] for finding in one["findings"])
-            return said, f"probe: {one['check']}: {redacted_text(why)}"[:_MOST_SAID]
+    for one in sorted(results, key=lambda one: one["outcome"] == "unknown"):
+        wrong = [finding["message"] for finding in one["findings"] if finding["severity"] == "error"]
+        if wrong or one["outcome"] == "unknown":
+            return said, f"probe: {one['check']}: {redacted_text(one['reason'] or wrong[0])}"[:_MOST_SAID]
     return said, f"probe: {verdict}"
 
 

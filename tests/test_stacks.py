@@ -104,10 +104,14 @@ def test_a_module_that_ends_the_process_is_a_fault_and_so_are_those_behind_it(tm
 def test_a_probe_that_did_not_pass_names_its_first_fault() -> None:
     results = [
         {"check": "a", "outcome": "pass", "reason": "", "findings": []},
-        {"check": "b", "outcome": "fail", "reason": "", "findings": [{"message": "two of them"}]},
+        {"check": "u", "outcome": "unknown", "reason": "not seen", "findings": []},
+        {"check": "w", "outcome": "fail", "reason": "", "findings": [{"severity": "warning", "message": "old"}]},
+        {"check": "b", "outcome": "fail", "reason": "", "findings": [{"severity": "error", "message": "two of them"}]},
     ]
     told = json.dumps({"verdict": "fail", "results": results})
     assert stacks.probed(Completed((), 1, told, "")) == ("fail, 1 checks", "probe: b: two of them")
+    told = json.dumps({"verdict": "undecided", "results": results[:3]})
+    assert stacks.probed(Completed((), 3, told, "")) == ("undecided, 1 checks", "probe: u: not seen")
     told = json.dumps({"verdict": "pass", "results": results[:1]})
     assert stacks.probed(Completed((), 0, told, "")) == ("pass, 1 checks", "")
     said = stacks.probed(Completed((), 3, "", "reading\nerror: there is no such image\n  fix: name one"))

@@ -67,7 +67,8 @@ def test_a_pin_chooses_the_torch(index: Index) -> None:
 def test_torchaudio_is_the_one_of_its_torch_though_its_metadata_names_none(index: Index) -> None:
     for torch, versions, expected in (
         ("2.6.0", ("2.6.0", "2.11.0"), ("2.6.0", "2.6.0")),
-        (">=2.10", ("2.10.0", "2.11.0"), ("2.15.0", "2.11.0")),  # built on the stable interface
+        # built on the stable interface, and for CUDA 13.0 as its import demands of torch
+        (">=2.10", ("2.10.0", "2.11.0"), ("2.14.1", "2.11.0")),
         (">=2.7,<2.9", ("2.7.0", "2.8.0", "2.11.0"), ("2.8.0", "2.8.0")),
     ):
         spec = published(index, spec_of(torch, "torchaudio"))
@@ -84,7 +85,7 @@ def test_a_torchaudio_that_the_facts_keep_back_is_said_to_be_of_another_torch(in
     said: list[str] = []
     assert held(weak(spec, load_facts(), said.append))["torchaudio"] == "2.10.0"
     (line,) = (line for line in said if "is taken and not" in line)
-    assert line == "torchaudio 2.10.0 is taken and not 2.11.0: it is for torch 2.11.0"
+    assert line == "torchaudio 2.10.0 is taken and not 2.11.0: it is for torch 2.11.0, not for 2.10.0"
 
 
 def test_a_library_of_another_cuda_chooses_the_torch_of_its_cuda(index: Index) -> None:
@@ -92,6 +93,16 @@ def test_a_library_of_another_cuda_chooses_the_torch_of_its_cuda(index: Index) -
     index.add("served", "1.0", "torch", "nvidia-cudnn-cu12")
     made = weak(spec, load_facts(), [].append)
     assert (str(made.torch), str(made.cuda), held(made)["served"]) == ("2.10.0", "12.8", "1.0")
+
+
+def test_a_torchaudio_for_another_cuda_than_its_torch_is_refused(index: Index) -> None:
+    published(index, spec_of("2.14.1"))
+    spec = published(index, spec_of("2.15.0", "torchaudio"))
+    index.add("torchaudio", "2.11.0")
+    with pytest.raises(Unsatisfiable) as caught:
+        weak(spec, load_facts(), [].append)
+    assert caught.value.message == "torchaudio 2.11.0 is built for CUDA 13.0, and torch 2.15.0 for CUDA 13.2"
+    assert "torch 2.14.1 with CUDA 13.0" in caught.value.nearest
 
 
 def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:

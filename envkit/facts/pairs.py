@@ -10,26 +10,31 @@ import re
 from collections.abc import Sequence
 
 from envkit.facts import Facts
-from envkit.versions import Torch
+from envkit.versions import Cuda, Torch
 
 _ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
 _ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
 
 
-def goes_with(package: str, version: str, torch: Torch, facts: Facts) -> bool | None:
+def goes_with(package: str, version: str, torch: Torch, facts: Facts, cuda: Cuda | None = None) -> bool | None:
     """Whether ``version`` of "torchvision" or "torchaudio" is for ``torch``; None for other names and where no row
-    tells."""
+    tells.
+
+    ``cuda`` is that of a torch from the default index, beside which the default build of the other is taken.
+    """
     releases = facts.torches_of(package, version)
     if not releases:
         return None
-    return str(torch) in releases or _in_range(package, releases, torch, facts)
+    return str(torch) in releases or _in_range(package, releases, torch, facts, cuda)
 
 
-def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts) -> bool:
+def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts, cuda: Cuda | None) -> bool:
     for row in facts.torches:
         none = _ASKS_NONE.search(row.note)
         if none and none[1] == package and str(row.torch) in releases and torch >= row.torch:
-            return True  # built on torch's stable interface, which later releases keep
+            # Built on torch's stable interface, which later releases keep; but its import compares the two CUDA
+            # versions, major and minor (torchaudio 2.11.0, _extension/utils.py, _check_cuda_version).
+            return cuda is None or cuda.upto(2) == row.cuda.upto(2)
         found = _ASKS_ONLY.search(row.note)
         if found and found[1] == package:
             least = Torch(found[2])

@@ -210,12 +210,12 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
         if choice is None:  # a release that the facts do not know
             bounds.append(f"torch!={torch}")
             continue
-        if odd := _mismatched(found, Torch(torch), facts):
-            fitting = [one for one in left if goes_with(odd.name, odd.version, Torch(str(one.torch)), facts)]
+        if odd := _mismatched(found, choice, facts):
+            fitting = [one for one in left if _goes_with(odd, one, facts)]
             if fitting:
                 left = fitting
             else:
-                late = late or partial(_of_another, odd, Torch(torch), facts)
+                late = late or partial(_of_another, odd, choice, facts)
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
         if other := of_another_cuda(found, choice):
@@ -232,18 +232,31 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
     raise late() if late else Unsatisfiable("no set of wheels satisfies the spec", (), (), "pin what was asked for")
 
 
-def _mismatched(found: Mapping[str, Release], torch: Torch, facts: Facts) -> Release | None:
+def _goes_with(release: Release, choice: Choice, facts: Facts) -> bool | None:
+    """Whether the release is for the torch of ``choice``, None where the facts do not say."""
+    version, cuda = Version(release.version).public, None if choice.backend else choice.cuda
+    return goes_with(release.name, version, Torch(str(choice.torch)), facts, cuda)
+
+
+def _mismatched(found: Mapping[str, Release], choice: Choice, facts: Facts) -> Release | None:
     """A release that the facts say is for another torch."""
-    return next(
-        (one for one in found.values() if goes_with(one.name, Version(one.version).public, torch, facts) is False), None
-    )
+    return next((one for one in found.values() if _goes_with(one, choice, facts) is False), None)
 
 
-def _of_another(odd: Release, torch: Torch, facts: Facts) -> Unmeant:
+def _of_another(odd: Release, choice: Choice, facts: Facts) -> Unmeant:
     """The refusal of a release that is for another torch than any that the facts allow."""
-    goes = facts.torches_of(odd.name, Version(odd.version).public)
-    said = f"{odd.name} {odd.version} is for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
+    said = f"{odd.name} {odd.version} is {_for_which(odd, choice, facts)}"
     return Unmeant(said, (), (), f"change {odd.name}, or torch")
+
+
+def _for_which(odd: Release, choice: Choice, facts: Facts) -> str:
+    """Which torch or which CUDA a release that is not for the torch of ``choice`` was made for."""
+    version, torch = Version(odd.version).public, Torch(str(choice.torch))
+    goes = facts.torches_of(odd.name, version)
+    if not goes_with(odd.name, version, torch, facts):
+        return f"for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
+    cudas = dict.fromkeys(str(row.cuda) for row in facts.torches if row.default and str(row.torch) in goes)
+    return f"built for CUDA {' and '.join(cudas)}, and torch {torch} for CUDA {choice.cuda}"
 
 
 # Their wheels for two majors have a folder each (RECORD of both), and what needs them asks for both.
@@ -324,9 +337,8 @@ def _why(facts: Facts, ask: Ask, over: Sequence[Choice], wanted: Release, asked:
     """What keeps ``wanted`` out beside the torches of ``over``: the facts, or the solver in its words."""
     if not wanted.wheel:
         return f"{wanted.name} {wanted.version} has no wheel, only its source, which is built if you pin it"
-    version = Version(wanted.version).public
-    if all(goes_with(wanted.name, version, Torch(str(choice.torch)), facts) is False for choice in over):
-        return f"it is for torch {' and '.join(facts.torches_of(wanted.name, version))}"
+    if all(_goes_with(wanted, choice, facts) is False for choice in over):
+        return f"it is {_for_which(wanted, over[0], facts)}"
     lines = [line for line in asked if canonicalize_name(Requirement(line).name) != wanted.name]
     try:
         ask([f"{wanted.name}=={wanted.version}", *lines, _torch(over, facts)])
