@@ -381,6 +381,14 @@ def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
         ({"pyproject.toml": '[build-system]\nrequires = []\nbackend-path = [".."]'}, "", "leads out of it"),
         ({"pyproject.toml": '[build-system]\nrequires = ["nosuch"]'}, "", "what it needs to be built is not to be had"),
         ({"setup.py": "x"}, "..", "leads out of it"),
+        (
+            {
+                "pyproject.toml": '[build-system]\nrequires = ["wheel-stub"]\nbuild-backend = "wheel_stub.buildapi"\n'
+                '[tool.wheel_stub]\nindex_url = "https://wheels.example.com/"'
+            },
+            "",
+            "another index has, https://wheels.example.com; name that in `extra-index`",
+        ),
     ],
 )
 def test_an_archive_that_is_none_is_refused(

@@ -465,7 +465,17 @@ def declared(folder: Path) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     root = folder.resolve()
     if any(not (folder / part).resolve().is_relative_to(root) for part in inside):
         raise Failed("the backend-path of its pyproject.toml leads out of it")
+    if backend.partition(".")[0] == "wheel_stub":  # NVIDIA's: the archive is empty, and a build has no network
+        raise Failed(f"it is a stub of a wheel that another index has{_stub_of(table)}; name that in `extra-index`")
     return tuple(requires), backend, tuple(inside)
+
+
+def _stub_of(table: Mapping[str, object]) -> str:
+    """The address of the index that a stub of NVIDIA's names, as a clause."""
+    tool = table.get("tool")
+    stub = tool.get("wheel_stub") if isinstance(tool, dict) else None
+    address = str(stub.get("index_url")) if isinstance(stub, dict) else ""
+    return f", {address.rstrip('/')}" if re.fullmatch(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._-]*)*", address) else ""
 
 
 # The build.
