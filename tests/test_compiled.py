@@ -190,6 +190,17 @@ def test_a_build_gets_the_gpus_and_none_of_the_users_variables_or_credentials(
     assert not {name for name in seen if name.startswith(("UV_", "PIP_", "HTTP"))} - {"PIP_NO_INDEX"}
 
 
+def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index: Index, job: Job) -> None:
+    text = BACKEND.format(
+        name="ext", version="1.0", needs=(), more=[], body="assert os.environ['EXT_FORCE_BUILD'] == 'TRUE'"
+    )
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    source(index)
+    setup = 'import os\nif os.getenv("EXT_FORCE_BUILD", "FALSE") == "FALSE":\n    download()\n'
+    publish(index, "ext", "1.0", {"pyproject.toml": project, "backend.py": text, "setup.py": setup})
+    assert job.lock(job.spec()).sources[0].compiled == "8.0;9.0"
+
+
 def test_what_a_backend_asks_for_besides_is_there_when_it_compiles(index: Index, job: Job) -> None:
     index.add("late", "3.0")
     source(index, body="import importlib.metadata as m; assert m.version('late') == '3.0'", more=("late",))
@@ -313,6 +324,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU that nvcc does not know": (
         {"body": "print(\"nvcc fatal   : Unsupported gpu architecture 'compute_999'\"); sys.exit(1)"},
         "Unsupported gpu architecture 'compute_999' (",
+    ),
+    "a file that is not there": (
+        {"body": "print(\"ninja: error: 'a.cu', needed by 'a.o', missing\"); raise RuntimeError('stopped')"},
+        "for 8.0;9.0: ninja: error: 'a.cu', needed by 'a.o', missing",
     ),
     "no answer": ({"body": "os._exit(0)"}, "it ends without a word"),
     "no wheel": ({"body": "return 'a'"}, "it makes 0 wheels"),

@@ -63,13 +63,15 @@ ARGV = ("python3", f"{WORK}/compile.py")
 CPU = "cpu"  # Source.compiled where no GPU is meant
 _RECIPE = 1  # part of the key of what is kept: count up when the same input makes another wheel
 _MOST_WHEEL = 8 << 30  # bytes, unpacked
-_SHOWN = 20  # lines of a failed build
+_SHOWN = 12  # lines of a failed build
 _SPOKEN = 100  # characters of a line of progress; a compiler's has thousands
 # What setup.py files for torch import without saying so, for they are run where torch is installed.
 _USUAL = ("ninja", "packaging", "psutil", "setuptools", "wheel")
 _COMPILERS = re.compile(r"g\+\+|gcc|cpp|binutils|libc6-dev|libstdc\+\+|nvidia-cuda|cuda-nvcc")
 _ERROR = re.compile(r"\berror\b ?[:#]|\bfatal\b ?:|undefined reference|\b[A-Z]\w*Error\b: |Killed", re.IGNORECASE)
-_LATE = re.compile(r"ninja: |Command .* returned non-zero|subprocess\.|Error compiling objects|error: command ")
+_LATE = re.compile(
+    r"ninja: build stopped|Command .* returned non-zero|subprocess\.|Error compiling objects|error: command "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,16 @@ def _variables(archs: str) -> dict[str, str]:
     }
 
 
+def _no_download(source: Path) -> dict[str, str]:
+    """The variables that keep a setup.py from looking for a wheel of its own maker's first, as those of flash-attn,
+    mamba-ssm and causal-conv1d do; some of them end where there is no network."""
+    try:
+        text = (source / "setup.py").read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    return dict.fromkeys(re.findall(r"\b[A-Z][A-Z0-9_]{0,60}_FORCE_BUILD\b", text), "TRUE")
+
+
 def _key(made: Lock, sha256: str, archs: str) -> str:
     """What a compiled wheel follows from, as far as it matters which it is: not the tools that only run compilers."""
     pins = [pin.sha256 for pin in made.wheels if pin.name == "torch" or pin.name.startswith("nvidia-")]
@@ -383,7 +395,7 @@ def _made(one: Release, shop: _Shop, held: Source | None = None) -> Wheel:
             f"{one.name} {one.version} cannot be compiled against torch {shop.plain.torch} for {shop.archs}: "
             + error.why
             + (f" ({known})" if known else ""),
-            error.lines[-_SHOWN:],
+            _shown(error.lines),
             (),
             error.fix or "choose another release of it, or name a wheel of it in `packages`",
         ) from error
@@ -419,7 +431,7 @@ def _compiled(one: Release, shop: _Shop, held: Source | None) -> tuple[str, byte
             "folder": str(source.relative_to(room)),
             "backend": backend,
             "path": inside,
-            "environment": _variables(shop.archs),
+            "environment": _variables(shop.archs) | _no_download(source),
             "jobs": int(jobs) if (jobs := os.environ.get("MAX_JOBS", "")).isdigit() else 0,
         }
         call = partial(_call, room, asked, shop)
@@ -512,7 +524,7 @@ def _call(room: Path, asked: Mapping[str, object], shop: _Shop, hook: str) -> ob
     if answer is None:
         said = [one_line(line) for line in done.stderr.splitlines() if line.strip()]
         raise Failed("it ends without an answer" + (f": {said[-1]}" if said else ""), said)
-    lines = [one_line(line) for line in answer.lines]
+    lines = [one_line(line.replace(f"{WORK}/{asked['folder']}/", "")) for line in answer.lines]
     if answer.exit == 0:
         return answer.result
     if answer.killed:
@@ -525,6 +537,13 @@ def _first_error(lines: Sequence[str]) -> str:
     """The line that says what went wrong first; what stopped because of it says so after."""
     found = [line for line in lines if _ERROR.search(line)]
     return next((line for line in found if not _LATE.search(line)), (found or list(lines) or [""])[-1]).rstrip(".")
+
+
+def _shown(lines: Sequence[str]) -> tuple[str, ...]:
+    """What of a build's words is shown: what stands at the first error, and the end."""
+    at = next((at for at, line in enumerate(lines) if line.rstrip(".") == _first_error(lines)), 0)
+    first, last = range(at, min(at + _SHOWN // 2, len(lines))), range(max(0, len(lines) - _SHOWN // 2), len(lines))
+    return tuple(lines[at] for at in sorted({*first, *last}))
 
 
 def _packed(room: Path, names: Iterable[str], target: Path) -> None:
