@@ -33,7 +33,7 @@ def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts,
         none = _ASKS_NONE.search(row.note)
         if none and none[1] == package and str(row.torch) in releases and torch >= row.torch:
             # Built on torch's stable interface, which later releases keep; but its import compares the two CUDA
-            # versions, major and minor (torchaudio 2.11.0, _extension/utils.py, _check_cuda_version).
+            # versions, major and minor (torchaudio, _extension/utils.py, _check_cuda_version).
             return cuda is None or cuda.upto(2) == row.cuda.upto(2)
         found = _ASKS_ONLY.search(row.note)
         if found and found[1] == package:
