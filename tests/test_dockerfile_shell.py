@@ -454,6 +454,11 @@ def test_time_is_bounded(name: str) -> None:
     assert len(found.commands) <= MOST
 
 
+def chain_of_functions(length: int) -> str:
+    """A script whose functions call one another in a row, each in a list of its own."""
+    return "f0() { a; }\n" + "".join(f"f{n}() {{ f{n - 1}; }}\n" for n in range(1, length)) + f"f{length - 1}"
+
+
 def test_a_bound_is_said() -> None:
     """Where commands may be missing, the script says so."""
     assert len(read(BOMBS["words"]).commands[0].words) == 40_001
@@ -463,6 +468,8 @@ def test_a_bound_is_said() -> None:
     assert said(read("( " * deep + "x" + " )" * deep).commands) == ["x"]
     assert not read("if true; then a").complete
     assert read("a; b").complete
+    assert read(chain_of_functions(10)).complete
+    assert not read(chain_of_functions(200)).complete
     many: dict[str, str | None] = {f"v{number}": "1" for number in range(3_000)}  # compared wherever branches meet
     assert read("if x; then y; fi;" * 200, many).complete
     assert not read("if x; then a=1; fi;" * 200, many).complete

@@ -83,9 +83,7 @@ class Commands(shell_words.Expansion):
         span = source.span(node.start, node.end)
         known = state.functions.get(fields[0].word.text)
         if known is not None and fields[0].word.sure:
-            called = self.call(fields, known, state, after)
-            if called is not None:
-                return called
+            return self.call(fields, known, state, after)
         words = tuple(each.word for each in fields)
         here = "".join(each.target.text for each in redirects if _is_here(each) and "\n" in each.target.text)
         sure = state.level == shell_words.CERTAIN
@@ -101,10 +99,11 @@ class Commands(shell_words.Expansion):
         low, high = source.origin(item.start, item.end)
         return Field(made, source, item.value, (Piece(len(text), low, high, high - low == len(text)),))
 
-    def call(self, fields: list[Field], known: tuple[Node, Source], state: State, after: str) -> Status | None:
-        """A function in place of its call; None where it calls itself too often."""
+    def call(self, fields: list[Field], known: tuple[Node, Source], state: State, after: str) -> Status:
+        """A function in place of its call; what calls go too deep into one another for is not read."""
         if self.depth >= DEPTH - 2:
-            return None
+            self.complete = False
+            return Status.OPEN
         name = fields[0].word.text
         self.called.add(name)
         node, source = known
