@@ -27,6 +27,7 @@ from envkit.plan.lockfile import (
     Deb,
     Lock,
     Pin,
+    Source,
     dump,
     parse,
     problems,
@@ -473,6 +474,31 @@ def test_a_row_is_a_line() -> None:
 
 
 # Requirements.
+
+
+def compiled(to: str = "8.0;9.0+PTX", *needs: str) -> Lock:
+    name = GOOD.wheels[0].name
+    row = Source(name, f"{name}-1.tar.gz", SHA, 1, "3.11", (f"ninja==1.13 --hash=sha256:{SHA}",), to, needs)
+    return replace(GOOD, sources=(row,))
+
+
+@pytest.mark.parametrize("to", ["cpu", "9.0", "12.0;10.3a;9.0+PTX"])
+def test_what_was_compiled_comes_back_as_it_was(to: str) -> None:
+    made = compiled(to, "einops>=0.8; python_version > '3'", "numpy")
+    assert parse(dump(made), "x") == made
+    assert "compiled = " not in dump(replace(made, sources=(replace(made.sources[0], compiled="", needs=()),)))
+
+
+@pytest.mark.parametrize("to", ["sm_90", "9.0;", "9", "all", "9.0\nRUN id", "$(id)"])
+def test_for_which_gpus_is_said_in_the_words_of_torch(to: str) -> None:
+    with pytest.raises(UsageError, match="is not an envkit lock: `sources"):
+        parse(dump(compiled(to)), "x")
+
+
+@pytest.mark.parametrize("need", ["a b", "-r x", "--index-url=http://127.0.0.1", "a\nRUN id", "a\u2028b"])
+def test_what_a_compiled_wheel_requires_is_a_requirement(need: str) -> None:
+    with pytest.raises(UsageError, match="is not an envkit lock"):
+        parse(dump(compiled("9.0", need)), "x")
 
 
 def test_requirements_carry_a_hash_each() -> None:
