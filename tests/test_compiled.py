@@ -321,6 +321,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"body": "print('kernel.cu(3): error: x'); print('ninja: build stopped'); raise RuntimeError('compiling')"},
         "ext 1.0 cannot be compiled against torch 2.6.0 for 8.0;9.0: kernel.cu(3): error: x",
     ),
+    "an error before much else": (
+        {"body": "print('a.cpp:3:1: error: x'); print('ptxas info\\n' * 400); raise RuntimeError('compiling')"},
+        "for 8.0;9.0: a.cpp:3:1: error: x",
+    ),
+    "an exception": ({"body": "print('error handling: on'); raise ValueError('y')"}, "for 8.0;9.0: ValueError: y"),
     "a GPU that nvcc does not know": (
         {"body": "print(\"nvcc fatal   : Unsupported gpu architecture 'compute_999'\"); sys.exit(1)"},
         "Unsupported gpu architecture 'compute_999' (",

@@ -72,6 +72,7 @@ _STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for 
 _GONE_S = 10  # from the end of a container's output to its removal; 0.1 s is usual
 _PAYLOAD_DIR = "/envkit"
 _VOLUME_SIZE = 1 << 30  # bytes of a VOLUME in memory: caches of compiled kernels, under 100 MB in the smoke suite
+_MOST_MADE = 10 << 30  # bytes that a container which compiles may give back; the largest known wheel has 1 GB
 _MOST_VOLUMES = 64  # of one image; public ones declare up to five
 _MOST_COPIED = 4  # VOLUMEs with files: the engine copies them, and of nested ones the same files for each
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # as an engine says them -> as an image does
@@ -575,6 +576,9 @@ class DockerEngine:
             pieces, _ = self._client.api.get_archive(container, path, chunk_size=1 << 20)
             for piece in pieces:
                 _write(file, piece, target)
+                if file.tell() > _MOST_MADE:
+                    said = f"what the container left in {path} has more than {_MOST_MADE >> 30} GB"
+                    raise Undecided(said, "see what the package's build writes there")
 
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""

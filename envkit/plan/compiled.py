@@ -68,7 +68,9 @@ _SPOKEN = 100  # characters of a line of progress; a compiler's has thousands
 # What setup.py files for torch import without saying so, for they are run where torch is installed.
 _USUAL = ("ninja", "packaging", "psutil", "setuptools", "wheel")
 _COMPILERS = re.compile(r"g\+\+|gcc|cpp|binutils|libc6-dev|libstdc\+\+|nvidia-cuda|cuda-nvcc")
-_ERROR = re.compile(r"\berror\b ?[:#]|\bfatal\b ?:|undefined reference|\b[A-Z]\w*Error\b: |Killed", re.IGNORECASE)
+# A compiler's or linker's error, a Python's, and what only passes on that something failed.
+_ERROR = re.compile(r"(?:^|: )(?:fatal )?error(?: ?:| #)|nvcc fatal|undefined reference|Killed")
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b")
 _LATE = re.compile(
     r"ninja: build stopped|Command .* returned non-zero|subprocess\.|Error compiling objects|error: command "
 )
@@ -534,9 +536,10 @@ def _call(room: Path, asked: Mapping[str, object], shop: _Shop, hook: str) -> ob
 
 
 def _first_error(lines: Sequence[str]) -> str:
-    """The line that says what went wrong first; what stopped because of it says so after."""
-    found = [line for line in lines if _ERROR.search(line)]
-    return next((line for line in found if not _LATE.search(line)), (found or list(lines) or [""])[-1]).rstrip(".")
+    """The line that says what went wrong: a compiler's first error, else the last exception, else the last line."""
+    meant = [line for line in lines if not _LATE.search(line)]
+    named = [line for line in meant if _ERROR.search(line)][:1] or [line for line in meant if _RAISED.search(line)][-1:]
+    return (named or [*lines[-1:], ""])[0].rstrip(".")
 
 
 def _shown(lines: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from collections import deque
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KEPT = 300  # lines of the build's end, of at most 400 characters; what failed stands far above where ninja stopped
+KEPT = 300  # lines of the build's end, of at most 400 characters
+ERRORS = 20  # lines before these that name an error: what else is being compiled says much before ninja stops
+ERROR = re.compile(r"(?:^|: )(?:fatal )?error(?: ?:| #)|nvcc fatal|undefined reference|Killed")
 A_JOB = 4 << 30  # bytes: cicc and cc1plus take two to four gigabytes for a file with torch's headers
 TALKS_EVERY_S = 5.0
 NO_NEWS = ("warning", "note:", "emark:", "^", " | ")  # in the lines of a compiler that goes on
@@ -102,6 +105,7 @@ def main() -> None:
     )
     assert build.stdout is not None
     kept: deque[str] = deque(maxlen=KEPT)
+    errors: list[str] = []
     talked = time.monotonic()
     while True:
         raw = build.stdout.readline(1 << 16)
@@ -110,6 +114,8 @@ def main() -> None:
         line = raw.decode("utf-8", "replace").strip()[:400]
         if not line:
             continue
+        if len(kept) == KEPT and ERROR.search(kept[0]) and len(errors) < ERRORS:
+            errors.append(kept[0])
         kept.append(line)
         if time.monotonic() - talked > TALKS_EVERY_S and not any(word in line for word in NO_NEWS):
             talked = time.monotonic()
@@ -120,7 +126,7 @@ def main() -> None:
     answer = {
         "exit": code,
         "result": given.get("result"),
-        "lines": list(kept),
+        "lines": [*errors, *kept],
         "killed": killed(),
         "jobs": at_once,
         "memory": memory(),
