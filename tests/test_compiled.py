@@ -201,6 +201,22 @@ def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index:
     assert job.lock(job.spec()).sources[0].compiled == "8.0;9.0"
 
 
+def test_what_lies_on_a_private_index_is_compiled_from_there(
+    index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = Index()
+    private.folder, private.wants = index.folder, "hunter2:"
+    file = source(private)
+    source(index, body="raise SystemExit('it was run')")
+    monkeypatch.setenv("TOKEN", "hunter2")
+    text = f'gpus = ["H100"]\nextra-index = ["{private.url.replace("//", "//${TOKEN}@")}"]\n'
+    made = job.lock(job.spec(text=text))
+    private.server.shutdown()
+    private.server.server_close()
+    assert made.sources[0].sha256 == hashlib.sha256(private.wheels[file]).hexdigest()
+    assert "hunter2" not in dump(made) + "".join(job.said) + json.dumps(job.engine.compiles)
+
+
 def test_what_a_backend_asks_for_besides_is_there_when_it_compiles(index: Index, job: Job) -> None:
     index.add("late", "3.0")
     source(index, body="import importlib.metadata as m; assert m.version('late') == '3.0'", more=("late",))

@@ -441,6 +441,24 @@ def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publ
     assert dump(kept) == dump(made)
 
 
+def test_source_on_a_private_index_is_found_there_and_nowhere_else(
+    index: Index, published: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = Index()
+    private.folder, private.wants = tmp_path, "hunter2:"
+    source(private, "plain", "1.0")
+    source(index, "plain", "9.0", "raise SystemExit('it was run')")
+    monkeypatch.setenv("TOKEN", "hunter2")
+    said: list[str] = []
+    text = f'extra-index = ["{private.url.replace("//", "//${TOKEN}@")}"]\n'
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain", text=text)
+    made = solve.lock(spec, load_facts(), said.append, cache=tmp_path / "kept", may_stay_open=PARTS)
+    private.server.shutdown()
+    private.server.server_close()
+    assert [(one.name, one.file) for one in made.sources] == [("plain", "plain-1.0.tar.gz")]
+    assert "hunter2" not in dump(made) + "".join(said)
+
+
 def test_a_lock_without_source_says_nothing_of_it(index: Index, published: Publish) -> None:
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     plain = solve.lock(spec, load_facts(), print, may_stay_open=PARTS)

@@ -186,7 +186,7 @@ def _silent(line: str) -> None:
 def _release(text: str, spec: Spec, named: Indexes) -> Release:
     """The source release that an entry of `build` names; raises Unsatisfiable where the index has none."""
     name, _, version = text.partition("==")
-    pages, every = sources.files_of(name, named)
+    pages, every = sources.files_of(name, named.places(sources.INSTALL_S))
     if not every:
         raise Unsatisfiable(f"the package index has no {name}, which `build` names", (), (), "correct its name")
     found: dict[Version, IndexFile] = {}

@@ -127,7 +127,7 @@ class Sources:
     _stubs: dict[tuple[str, Version], Archive] = field(default_factory=dict)
     _built: dict[tuple[str, Version], Built] = field(default_factory=dict)
     _failed: dict[tuple[str, Version], EnvkitError] = field(default_factory=dict)
-    _index: Index | None = None
+    _places: tuple[Index, ...] = ()
     _guard: threading.RLock = field(default_factory=threading.RLock)
 
     def links(self, folder: Path) -> tuple[str, ...]:
@@ -153,8 +153,7 @@ class Sources:
             names = {canonicalize_name(name) for name in _WANTS_WHEEL.findall(text)}
             if unread := sorted(names - set(self._pages)):
                 try:
-                    pages = self._asked()
-                    self._pages |= {name: pages.files(name) for name in unread}
+                    self._pages |= {name: files_of(name, self._asked())[1] for name in unread}
                 except Undecided:  # a folder, say; the solver's own words stand
                     return False
             found = [
@@ -165,11 +164,11 @@ class Sources:
             self.state += len(self._stubs) > known
             return len(self._stubs) > known
 
-    def _asked(self) -> Index:
-        """The index; that of this machine is known after two calls of uv."""
-        if self._index is None:
-            self._index = self.indexes.pages(INSTALL_S)
-        return self._index
+    def _asked(self) -> tuple[Index, ...]:
+        """The indexes; that of this machine is known after two calls of uv."""
+        if not self._places:
+            self._places = self.indexes.places(INSTALL_S)
+        return self._places
 
     def _useful(self, name: str, bounds: Sequence[SpecifierSet]) -> list[Archive]:
         """The source releases of ``name`` that are newer than all with a wheel, or that a bound admits which no release
@@ -237,7 +236,7 @@ class Sources:
 
     def _make(self, one: Archive) -> Built:
         """The wheel of a release: as kept, or built today."""
-        data = fetch(self._asked(), one.file)
+        data = fetch(files_of(one.name, self._asked())[0], one.file)
         digest = hashlib.sha256(data).hexdigest()
         before = next((row for row in self.held if row.sha256 == digest and not row.compiled), None)
         day = self.before or datetime.now(UTC).date().isoformat()
@@ -366,9 +365,9 @@ def explained(lines: Sequence[str]) -> str:
 # The archive.
 
 
-def files_of(name: str, indexes: Indexes) -> tuple[Index, tuple[IndexFile, ...]]:
+def files_of(name: str, places: Iterable[Index]) -> tuple[Index, tuple[IndexFile, ...]]:
     """The files of a project on the first index that has it, and that index, which is the last where none has."""
-    for pages in indexes.places(INSTALL_S):
+    for pages in places:
         if found := pages.files(name):
             break
     return pages, found
@@ -784,7 +783,7 @@ def gather(
 
 def archive_of(source: Source, indexes: Indexes) -> tuple[IndexFile, bytes]:
     """The source archive of a lock; raises Undecided where the index does not have it any more."""
-    pages, listed = files_of(source.name, indexes)
+    pages, listed = files_of(source.name, indexes.places(INSTALL_S))
     fix = "lock again: envkit lock --upgrade-package " + source.name
     file = next((each for each in listed if each.name == source.file), None)
     if file is None:
