@@ -36,6 +36,7 @@ from envkit.engine.docker import DockerEngine
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.plan import lockfile as locks
+from envkit.plan.solve import _uv_cache as uv_cache
 from envkit.runner.runner import LOCK_LABEL
 from envkit.subjects import saved
 from envkit.subjects.codec import to_plain
@@ -589,6 +590,18 @@ def test_extensions_are_compiled_for_the_gpu_and_pinned_and_start(torch215: Comp
     assert "fatal error: cusparse_of_another_day.h: No such file or directory" in wrong.err
     assert (spec / "envkit.lock").read_text() == made.lock
     assert (stay(drafts, before[0]), stay(volumes, before[1])) == (set(), set())
+
+
+@pytest.mark.nightly
+def test_what_is_compiled_again_elsewhere_is_the_same(
+    engine: DockerEngine, torch215: Compiled, tag: str, tmp_path: Path
+) -> None:
+    """A build without the wheels compiles them with the tools in the lock, and is refused if one differs."""
+    env = {**torch215.env, "XDG_CACHE_HOME": str(tmp_path), "UV_CACHE_DIR": uv_cache(), "MAX_JOBS": "1"}
+    again = envkit("build", str(torch215.folder), "--tag", tag, env=env)
+    assert again.exit == 0, again.err[-2000:]
+    assert "compiling cudaext 1.0 from its source for 9.0: its wheel is not here" in again.err
+    assert engine.layers(tag) == engine.layers(torch215.up.tag)
 
 
 def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
