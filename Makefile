@@ -21,8 +21,8 @@ help:
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
 	@echo 'make facts   compare the tables of facts with the package index; prints the difference for review'
 	@echo 'make mutate  thirty small faults planted in envkit/ one by one, in copies of the tree; names those that no test notices'
-	@echo 'make nightly fifty times as many random examples for every property, all planted faults, each probe with all it tries, and'
-	@echo '             ten stacks that people run, from the package index to the probe'
+	@echo 'make nightly fifty times as many random examples for every property, all planted faults, each probe with all it tries, the'
+	@echo '             engine tests that take longest, and ten stacks that people run, from the package index to the probe'
 	@echo 'make stacks  all of these, fifty; writes docs/stacks.md; an hour or two, and 30 GB of disk'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
@@ -64,10 +64,10 @@ planted: $(VENV)/test.ready
 # They share an image of 6 GB, and a build beside its own like may be packed another way: one process.
 BUILT := tests/test_up_engine.py tests/test_generator_engine.py
 built: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m engine --durations=8 $(BUILT)
+	$(BIN)/python -m pytest -m 'engine and not nightly' --durations=8 $(BUILT)
 
 others: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m engine --durations=5 $(BUILT:%=--ignore=%) tests
+	$(BIN)/python -m pytest -m 'engine and not nightly' --durations=5 $(BUILT:%=--ignore=%) tests
 
 slow: $(VENV)/test.ready
 	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
@@ -89,6 +89,7 @@ mutate: $(VENV)/test.ready
 
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
+	$(BIN)/python -m pytest -m 'engine and nightly' tests
 	ENVKIT_EVERY_ABILITY=1 $(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 	$(BIN)/python scripts/stacks.py --nightly --no-write
 

@@ -132,6 +132,22 @@ def test_a_change_that_keeps_size_and_time_is_seen_within_the_budget(tmp_path: P
     assert [(Path(str(row["path"])).name, row["found"]) for row in seen.differing] == [("a.so", "none of their hashes")]
 
 
+def test_a_change_among_links_is_seen_though_other_links_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As uv installs: each file is a link into its cache, and so is that of every other environment."""
+    monkeypatch.setattr(content, "_FEW", 6)
+    monkeypatch.setattr(content, "_SLACK_NS", 0)
+    dist = torch(tmp_path / "env", a=b"aaaa", b=b"bbbb", c=b"cccc")
+    changed_quietly(tmp_path / "env/torch/lib/b.so")
+    for name in ("lib/a.so", "lib/c.so"):
+        os.link(tmp_path / "env/torch" / name, tmp_path / name.replace("/", "-"))
+    os.link(Path(dist.info, "RECORD"), tmp_path / "RECORD")
+    seen = content.compared([dist], budget_s=0.0)
+    assert [(Path(str(row["path"])).name, row["found"]) for row in seen.differing] == [("b.so", "none of their hashes")]
+    assert seen.left == [str(tmp_path / f"env/torch/lib/{name}.so") for name in "ac"]
+
+
 def test_what_the_budget_did_not_reach_is_told(tmp_path: Path) -> None:
     dist = torch(tmp_path, a=b"aaaa", b=b"bbbbb")
     seen = content.compared([dist], budget_s=0.0)

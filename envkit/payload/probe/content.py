@@ -2,8 +2,9 @@
 
 Every listed file is compared by size.  By content what two wheels list and what was modified after its RECORD was
 written, however much that is; and what was changed after it, if that is little: a time of modification can be set back,
-that of the inode cannot, but a copied environment has new inodes throughout.  Then, within a budget, every shared
-library, small ones before large ones, so that the budget serves as many as it can.
+that of the inode cannot, but a copied environment has new inodes throughout, and the inode of a file with several names
+(uv links what it installs into its cache) changes with each name that comes or goes.  Then, within a budget, every
+shared library, small ones before large ones, so that the budget serves as many as it can.
 """
 
 from __future__ import annotations
@@ -41,6 +42,17 @@ class Compared(NamedTuple):
     left_bytes: int
 
 
+class _Written(NamedTuple):
+    """When a RECORD was written, in ns: by its own times and by that of its inode, if no link to it can change that."""
+
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, record: os.stat_result) -> _Written:
+        return cls(record.st_mtime_ns, record.st_mtime_ns if record.st_nlink > 1 else record.st_ctime_ns)
+
+
 class _Listed:
     """What the RECORDs say of the files of the CUDA stack, and the status of each, None for what is not there."""
 
@@ -48,7 +60,7 @@ class _Listed:
         self.by_path: dict[str, list[Entry]] = {}
         self.bare: list[Dist] = []
         self.apart: list[str] = []  # conda writes other search paths into libraries after RECORD was written
-        self.written: dict[str, os.stat_result] = {}
+        self.written: dict[str, _Written] = {}
         self.status: dict[str, os.stat_result | None] = {}
         for dist in dists:
             if not wheels.is_cuda(dist.name):
@@ -60,12 +72,10 @@ class _Listed:
             if dist.installer == "conda":
                 self.apart += [entry.path for entry in lines if is_library(entry.path)]
                 continue
-            recorded = os.stat(os.path.join(dist.info, "RECORD"))
+            recorded = _Written.of(os.stat(os.path.join(dist.info, "RECORD")))
             for entry in lines:
                 self.by_path.setdefault(entry.path, []).append(entry)
-                known = self.written.setdefault(entry.path, recorded)
-                if recorded.st_mtime_ns < known.st_mtime_ns:
-                    self.written[entry.path] = recorded
+                self.written[entry.path] = min(recorded, self.written.get(entry.path, recorded))
         for path in self.by_path:
             try:
                 self.status[path] = os.stat(path)
@@ -82,12 +92,14 @@ class _Listed:
             if status is None:
                 continue
             recorded = self.written[path]
-            if status.st_mtime_ns > recorded.st_mtime_ns + _SLACK_NS or len({e.sha256 for e in self.by_path[path]}) > 1:
+            if status.st_mtime_ns > recorded.mtime_ns + _SLACK_NS or len({e.sha256 for e in self.by_path[path]}) > 1:
                 found.append(path)
-            elif status.st_ctime_ns > recorded.st_ctime_ns + _SLACK_NS:
+            elif status.st_ctime_ns > recorded.ctime_ns + _SLACK_NS:
                 changed.append(path)
-        few = sum(self.size(path) for path in changed) <= _FEW
-        return found + changed if few else found
+        for few in (changed, [path for path in changed if self._of_one_name(path)]):
+            if sum(self.size(path) for path in few) <= _FEW:
+                return found + few
+        return found
 
     def size(self, path: str) -> int:
         """The bytes of a file, -1 for one that is not there."""
@@ -102,11 +114,12 @@ class _Listed:
         """The files on which the budget is spent: small libraries, what was changed last, all other libraries.
 
         What differs in size needs no look at its content.
-        An environment that was copied has new inodes throughout, and what was changed in it has the newest.
+        An environment that was copied has new inodes throughout, and what was changed in it has the newest; one that
+        was made of links has several names for each inode, and what was changed in it has one.
         """
         every = self.libraries()
-        when = {path: self._changed(path) for path in self.status}
-        later = sorted((path for path in when if when[path]), key=lambda path: when[path], reverse=True)
+        when = {path: (self._of_one_name(path), self._changed(path)) for path in self.status}
+        later = sorted((path for path in when if when[path][1]), key=lambda path: when[path], reverse=True)
         changed = [path for path in later if not is_library(path)][: _LAST * 100]
         changed += [path for path in later if is_library(path)][:_LAST]
         first, total = 0, 0
@@ -119,9 +132,13 @@ class _Listed:
     def _changed(self, path: str) -> int:
         """When the inode of a file was changed, in ns; 0 where that was before its RECORD was written."""
         status = self.status[path]
-        if status is None or status.st_ctime_ns <= self.written[path].st_ctime_ns:
+        if status is None or status.st_ctime_ns <= self.written[path].ctime_ns:
             return 0
         return status.st_ctime_ns
+
+    def _of_one_name(self, path: str) -> bool:
+        status = self.status[path]
+        return status is not None and status.st_nlink == 1
 
 
 def is_library(path: str) -> bool:
