@@ -134,6 +134,37 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("preflight", "format"): ((IMAGE,), ("yaml",)),
     ("preflight", "fail_on"): ((IMAGE,), ("fatal",)),
     ("preflight", "exit_style"): ((IMAGE,), ("pbs",)),
+    ("run", "engine"): (("LOCKED", "--", "true"), ("nonsense", "")),
+    ("run", "gpus"): (("LOCKED", "--", "true"), ("foo", "", "9999")),
+    ("run", "tag"): (("LOCKED", "--", "true"), ("Not A Name", "a:b:c")),
+    ("run", "flavor"): (("LOCKED", "--", "true"), ("nonsense",)),
+    ("run", "env"): (("LOCKED", "--", "true"), ("=value", "a b=c")),
+    ("run", "volume"): (("LOCKED", "--", "true"), ("nonsense", "/a:b")),
+    ("run", "publish"): (("LOCKED", "--", "true"), ("nonsense", "80:0", "70000:80", "host:80:80")),
+    ("run", "network"): (("LOCKED", "--", "true"), ("nonsense net",)),
+    ("run", "shm_size"): (("LOCKED", "--", "true"), ("much", "-1g")),
+    ("run", "ipc"): (("LOCKED", "--", "true"), ("nonsense",)),
+    ("run", "ulimit"): (("LOCKED", "--", "true"), ("nonsense", "memlock=much")),
+    ("run", "memory"): (("LOCKED", "--", "true"), ("much", "-1g")),
+    ("run", "user"): (("LOCKED", "--", "true"), ("a b", "name", "1000:name", "-1", "99999999999")),
+    ("run", "workdir"): (("LOCKED", "--", "true"), ("relative",)),
+    ("shell", "engine"): (("LOCKED", "--print"), ("nonsense", "")),
+    ("shell", "gpus"): (("LOCKED", "--print"), ("foo", "", "9999")),
+    ("shell", "tag"): (("LOCKED", "--print"), ("Not A Name", "a:b:c")),
+    ("shell", "flavor"): (("LOCKED", "--print"), ("nonsense",)),
+    ("shell", "env"): (("LOCKED", "--print"), ("=value", "a b=c")),
+    ("shell", "volume"): (("LOCKED", "--print"), ("nonsense", "/a:b")),
+    ("shell", "publish"): (("LOCKED", "--print"), ("nonsense", "80:0", "70000:80", "host:80:80")),
+    ("shell", "network"): (("LOCKED", "--print"), ("nonsense net",)),
+    ("shell", "shm_size"): (("LOCKED", "--print"), ("much", "-1g")),
+    ("shell", "ipc"): (("LOCKED", "--print"), ("nonsense",)),
+    ("shell", "ulimit"): (("LOCKED", "--print"), ("nonsense", "memlock=much")),
+    ("shell", "memory"): (("LOCKED", "--print"), ("much", "-1g")),
+    ("shell", "user"): (("LOCKED", "--print"), ("a b", "name", "1000:name", "-1", "99999999999")),
+    ("shell", "workdir"): (("LOCKED", "--print"), ("relative",)),
+    ("debug", "env"): (("--image", IMAGE, "--", "true"), ("=value", "a b=c")),
+    ("debug", "user"): (("--image", IMAGE, "--", "true"), ("a b", "name", "-1")),
+    ("debug", "workdir"): (("--image", IMAGE, "--", "true"), ("relative",)),
     ("debug", "gpus"): (("--image", IMAGE, "--", "true"), ("foo", "", "9999")),
     ("debug", "network"): (("--image", IMAGE, "--", "true"), ("nonsense net",)),
     ("debug", "volume"): (("--image", IMAGE, "--", "true"), ("nonsense", "/a:b")),
@@ -394,9 +425,10 @@ def test_a_python_that_hangs_is_undecided(monkeypatch: pytest.MonkeyPatch, tmp_p
     "tag", ["a", "team/stack:1", "host.example:5000/team/stack-x__y.z:V1.2_3", "localhost/a:latest"]
 )
 def test_names_that_engines_take(tag: str) -> None:
-    from envkit.build import up
 
-    up.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", tag)
+    from envkit.build import possible
+
+    possible.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", tag)
 
 
 @pytest.mark.parametrize(
@@ -408,9 +440,10 @@ def test_names_that_engines_take(tag: str) -> None:
     ],
 )
 def test_addresses_of_archives(address: str) -> None:
-    from envkit.build import up
 
-    up.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", "", address)
+    from envkit.build import possible
+
+    possible.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", "", address)
 
 
 def test_another_machines_platform_is_refused_before_the_lock(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -502,7 +503,7 @@ def option(docker: FakeDocker, name: str) -> list[str]:
 def test_a_build_prints_the_image_and_says_how_to_run_it(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     ended = envkit("build", job)
     assert (ended.code, ended.out) == (0, f"envkit/{REFERENCE}:latest {content_id(ONE)}\n")
-    assert "run it with --device nvidia.com/gpu=all: " in ended.err
+    assert "run your code in it: envkit run " in ended.err and "--device nvidia.com/gpu=all: " in ended.err
     assert "SYS_PTRACE" not in ended.err
     assert option(docker, "target") == ["runtime"]
     assert docker.builds()[0]["context"] == ["Dockerfile", "envkit.lock", "requirements.txt"]
@@ -513,7 +514,7 @@ def test_a_build_prints_the_image_and_says_how_to_run_it(job: Path, envkit: Envk
 def test_a_flavor_a_tag_no_cache_and_a_mirror_reach_the_build(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     ended = envkit("build", job, "--flavor", "debug", "-t", "mine:7", "--no-cache", "--apt-mirror", "http://m.invalid/")
     assert (ended.code, ended.out) == (0, f"mine:7 {content_id(ONE)}\n")
-    assert "run it with --cap-add SYS_PTRACE: " in ended.err
+    assert "--cap-add SYS_PTRACE: " in ended.err
     (build,) = docker.builds()
     assert {"--target=debug", "--no-cache", "--build-arg=APT_MIRROR=http://m.invalid/"} <= set(build["argv"])
     assert "mine:7" in docker.names()
@@ -683,6 +684,26 @@ def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Pat
     assert f"# {commented} = " in text
     path.write_text(text.replace(f"# {commented} = ", f"{commented} = "))
     assert resolve(load_spec(path), load_facts()).torch
+
+
+@pytest.mark.parametrize(
+    ("lines", "torch"),
+    [
+        ("torch==2.6.0  # pinned\neinops\n--index-url https://index.invalid\n", "2.6.0"),
+        ("Torch[opt-einsum]>=2.6,<2.9\n", "<2.9,>=2.6"),
+        ("torchvision==0.21.0\n", ""),
+        ("", ""),
+    ],
+)
+def test_init_names_the_requirements_that_are_there(tmp_path: Path, envkit: Envkit, lines: str, torch: str) -> None:
+    (tmp_path / "requirements.txt").write_text(lines)
+    assert envkit("init", tmp_path).code == 0
+    spec = tomllib.loads((tmp_path / "envkit.toml").read_text())
+    assert spec["requirements"] == ["requirements.txt"]
+    bare = tmp_path / "bare"
+    assert envkit("init", bare).code == 0
+    assert spec["torch"] == torch or (not torch and f'torch = "{spec["torch"]}"' in (bare / "envkit.toml").read_text())
+    assert tomllib.loads((bare / "envkit.toml").read_text())["requirements"] == []
 
 
 def test_init_where_no_folder_can_be_made(tmp_path: Path, envkit: Envkit) -> None:

@@ -93,7 +93,7 @@ STEPS = {
         ("compiled",),
         ("update", "requires"),
     ),
-    "build": (("render",), ("exporters", "draft"), ("up",), ("vendor",)),
+    "build": (("flags", "possible", "render"), ("exporters", "draft"), ("up",), ("vendor",)),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
 }
 STEP = [
@@ -109,7 +109,8 @@ PURE = (
     "envkit.dockerfile", "envkit.facts", "envkit.judging", "envkit.logs", "envkit.subjects",
     "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
     "envkit.plan.request", "envkit.plan.refusal",
-    "envkit.build.render", "envkit.build.exporters", "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
+    "envkit.build.flags", "envkit.build.render", "envkit.build.exporters",
+    "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
 )  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def against_the_direction(module: str, source: str) -> list[str]:
 OWNERS = {
     "docker": ("envkit.engine",),
     "pynvml": ("envkit.host.nvml",),
-    "subprocess": ("envkit.system.proc", PAYLOAD),
+    "subprocess": ("envkit.system.proc", "envkit.system.attended", PAYLOAD),
 }
 
 

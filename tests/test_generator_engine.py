@@ -1,5 +1,5 @@
 """The generator's promises in a real engine: the same bytes twice, the same bytes with the network off, and which file
-differs where two images do.  The reference image is built four times here, which takes some minutes."""
+differs where two images do.  The reference image is built three times here, which takes some minutes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def wheel(folder: Path) -> str:
     return path.name
 
 
+@pytest.mark.nightly
 def test_two_builds_are_the_same_and_so_is_one_with_the_network_off(engine: DockerEngine, tmp_path: Path) -> None:
     spec, saved = tmp_path / "torch-2.6-cu124", tmp_path / "saved"
     shutil.copytree(ROOT / "images" / spec.name, spec)

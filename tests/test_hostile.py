@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from envkit.build import exporters, render
+from envkit.build import exporters, flags, render
 from envkit.errors import UsageError
 from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, spec_items
 from envkit.plan.spec import Flavor, Spec
@@ -372,11 +372,11 @@ def check_outputs(lock: Lock) -> None:
         assert document["services"]["envkit"]["image"] == f"envkit/{lock.name}:{tag}"
         if flavor is not Flavor.RUNTIME:
             assert document["volumes"]["workspace"]["name"] == f"{lock.name}-workspace"
-        for flag, other in zip(exporters.run_flags(lock, flavor), exporters.run_flags(plain, flavor), strict=True):
+        for flag, other in zip(flags.run_flags(lock, flavor), flags.run_flags(plain, flavor), strict=True):
             if flag.arguments[0] == "--volume":
                 source, target = flag.arguments[1].split(":")
                 # What is no name of a volume is a folder of the host.
-                assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", source) and target == exporters.WORKSPACE
+                assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", source) and target == flags.WORKSPACE
             else:
                 assert flag == other
     document, example = json.loads(exporters.devcontainer(lock)), json.loads(exporters.devcontainer(plain))
@@ -384,7 +384,7 @@ def check_outputs(lock: Lock) -> None:
     assert document == {
         **example,
         "name": lock.name,
-        "image": exporters.image(lock, Flavor.DEBUG),
+        "image": flags.image(lock, Flavor.DEBUG),
         "mounts": [{**example["mounts"][0], "source": f"{lock.name}-vscode"}],
     }
     # Docker's grammar of a reference; one that is none could be anything to another reader.

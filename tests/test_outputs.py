@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from envkit.build import exporters
+from envkit.build import exporters, flags
 from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.spec import Flavor
 from envkit.system import proc
@@ -77,7 +77,7 @@ def test_compose_gives_the_flags_of_the_command_line(flavor: Flavor) -> None:
     comments, document = composed(LOCK, flavor)
     assert document["name"] == "trainer-v2"  # Compose takes no dot there
     service = document["services"]["envkit"]
-    given = {(flag.arguments[0], *flag.arguments[1:]) for flag in exporters.run_flags(LOCK, flavor)}
+    given = {(flag.arguments[0], *flag.arguments[1:]) for flag in flags.run_flags(LOCK, flavor)}
     said = {("--init",)} if service["init"] else set()
     said |= {("--cap-add", name) for name in service.get("cap_add", [])}
     said |= {("--publish", port) for port in service.get("ports", [])}
@@ -92,28 +92,28 @@ def test_compose_gives_the_flags_of_the_command_line(flavor: Flavor) -> None:
     assert said == given
     assert all(any(" ".join(arguments) in line for line in comments) for arguments in given)
     assert service["build"]["target"] == flavor.value
-    assert service["image"] == exporters.image(LOCK, flavor)
+    assert service["image"] == flags.image(LOCK, flavor)
 
 
 def test_the_default_flavor_is_the_latest() -> None:
-    assert exporters.image(LOCK, Flavor.DEBUG) == "envkit/trainer.v2:latest"
-    assert exporters.image(LOCK, Flavor.RUNTIME) == "envkit/trainer.v2:runtime"
+    assert flags.image(LOCK, Flavor.DEBUG) == "envkit/trainer.v2:latest"
+    assert flags.image(LOCK, Flavor.RUNTIME) == "envkit/trainer.v2:runtime"
 
 
 def test_only_the_debug_image_gets_more_than_a_container_has() -> None:
     for flavor in Flavor:
-        for flag in exporters.run_flags(LOCK, flavor):
+        for flag in flags.run_flags(LOCK, flavor):
             assert flag.why
             assert flag.arguments[0] not in ("--privileged", "--pid", "--network", "--ipc")
             assert "SYS_ADMIN" not in flag.arguments
             if flag.arguments[0] == "--publish":
                 assert flag.arguments[1].startswith("127.0.0.1:")
     capable = {
-        flavor for flavor in Flavor for flag in exporters.run_flags(LOCK, flavor) if flag.arguments[0] == "--cap-add"
+        flavor for flavor in Flavor for flag in flags.run_flags(LOCK, flavor) if flag.arguments[0] == "--cap-add"
     }
     assert capable == {Flavor.DEBUG}
-    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in exporters.notes(Flavor.DEBUG))
-    assert exporters.notes(Flavor.RUNTIME) == ()
+    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in flags.notes(Flavor.DEBUG))
+    assert flags.notes(Flavor.RUNTIME) == ()
 
 
 def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:
@@ -122,7 +122,7 @@ def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:
     assert service["command"] == ["envkit-debug"]
     assert service["environment"]["ENVKIT_SSH_KEY"] == "${ENVKIT_SSH_KEY:-}"
     # The server's own key outlives the container, or every start would warn of a changed one.
-    assert service["environment"]["ENVKIT_STATE"].startswith(exporters.WORKSPACE)
+    assert service["environment"]["ENVKIT_STATE"].startswith(flags.WORKSPACE)
     for flavor in (Flavor.RUNTIME, Flavor.DEVEL):
         assert "environment" not in composed(LOCK, flavor)[1]["services"]["envkit"]
 
@@ -134,9 +134,9 @@ def test_compose_fills_in_nothing_of_a_value() -> None:
 
 def test_devcontainer_json_has_what_the_tools_need() -> None:
     document = json.loads(exporters.devcontainer(LOCK))
-    assert document["image"] == exporters.image(LOCK, Flavor.DEBUG)
-    flags = exporters.run_flags(LOCK, Flavor.DEBUG)
-    assert document["capAdd"] == [flag.arguments[1] for flag in flags if flag.arguments[0] == "--cap-add"]
+    assert document["image"] == flags.image(LOCK, Flavor.DEBUG)
+    given = flags.run_flags(LOCK, Flavor.DEBUG)
+    assert document["capAdd"] == [flag.arguments[1] for flag in given if flag.arguments[0] == "--cap-add"]
     pairs = [*zip(document["runArgs"][::2], document["runArgs"][1::2], strict=True)]
     assert ("--device", "nvidia.com/gpu=all") in pairs and ("--ulimit", "core=-1") in pairs
     assert not any(name in ("--publish", "--cap-add", "--init") for name, _ in pairs)

@@ -65,6 +65,7 @@ class Up(NamedTuple):
     run: Run
     report: dict[str, Any]
     lock: str
+    spec: Path
 
 
 def envkit(*argv: str, cwd: Path = ROOT, env: dict[str, str] | None = None, timeout_s: float = 1200) -> Run:
@@ -97,7 +98,7 @@ def up(name: str, folder: Path, change: Callable[[str], str] = str, env: dict[st
     # The archive moves on: today's base and packages, the locked wheels.
     run = envkit("up", str(spec), "--refresh-os", "--verbose", "--tag", tag, "--report", str(report), env=env)
     assert report.exists(), run.err
-    return Up(tag, run, json.loads(report.read_text()), (spec / "envkit.lock").read_text())
+    return Up(tag, run, json.loads(report.read_text()), (spec / "envkit.lock").read_text(), spec)
 
 
 @pytest.fixture(scope="module")
@@ -503,6 +504,21 @@ def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Pa
     assert [one["version"] for one in libraries(made)["cudnn"]] == ["9.1.0"]
 
 
+def test_a_build_with_the_network_off_is_the_same(engine: DockerEngine, torch26: Up, tmp_path: Path, tag: str) -> None:
+    """The last that is done with that image: beside it an overlay2 store would pack what is built next another way."""
+    layers = engine.layers(torch26.tag)
+    vendored = envkit("vendor", str(tmp_path / "saved"), str(torch26.spec))
+    assert vendored.exit == 0, vendored.err[-2000:]
+    engine.remove(torch26.tag)
+    drop_cache()
+    built = envkit("build", str(torch26.spec), "--from", str(tmp_path / "saved"), "--no-cache", "--tag", tag)
+    shutil.rmtree(tmp_path / "saved")  # 3 GB, which pytest would keep for three runs
+    assert built.exit == 0, built.err[-2000:]
+    assert "(vendored)" in built.err
+    assert built.out.split()[1] == torch26.report["observed"]["build"]["id"]  # a hash over all of it
+    assert engine.layers(tag) == layers
+
+
 # The newest torch, last in this file: its image stands beside the other until the end.
 
 SETUP = """
@@ -566,6 +582,7 @@ def torch215(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
     index.server.server_close()
 
 
+@pytest.mark.nightly
 def test_extensions_are_compiled_for_the_gpu_and_pinned_and_start(torch215: Compiled, tmp_path: Path) -> None:
     made = torch215.up
     assert made.run.exit == 0, made.run.out + made.run.err
@@ -604,6 +621,7 @@ def test_what_is_compiled_again_elsewhere_is_the_same(
     assert engine.layers(tag) == engine.layers(torch215.up.tag)
 
 
+@pytest.mark.nightly
 def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
     engine: DockerEngine, torch215: Compiled, tmp_path: Path
 ) -> None:

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from envkit.build import render
 from envkit.errors import Unsatisfiable, UsageError, one_line
 from envkit.facts import Facts
@@ -13,6 +16,9 @@ from envkit.plan.resolve import resolve
 from envkit.plan.spec import parse
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
+from envkit.system import files
+
+REQUIREMENTS = "requirements.txt"
 
 
 def of_machine(host: Host, facts: Facts) -> tuple[tuple[str, ...], str]:
@@ -42,10 +48,14 @@ def _product(gpu: Gpu, facts: Facts) -> str:
 def text(facts: Facts, path: Path, torch: str = "", gpus: Sequence[str] = (), driver: str = "") -> str:
     """A spec for ``torch`` (a release or a range; by default the newest that fits the rest), ``gpus`` and ``driver``.
 
-    Raises UsageError for what is none of them, and Unsatisfiable where no build, Python and system fit together.
+    A requirements.txt beside ``path`` is named in it, and what that says of torch holds.  Raises UsageError for what is
+    none of them, and Unsatisfiable where no build, Python and system fit together.
     """
     refused: Unsatisfiable | None = None
-    for values in _candidates(facts, torch, gpus, driver):
+    beside = path.with_name(REQUIREMENTS)
+    asked = files.text(beside, "check the file and its permissions") if beside.is_file() else ""
+    for values in _candidates(facts, torch or _torch_of(asked), gpus, driver):
+        values["requirements"] = json.dumps([REQUIREMENTS] if beside.is_file() else [])
         made = render.template("envkit.toml.j2", values)
         try:
             resolve(parse(made, path), facts)
@@ -55,6 +65,18 @@ def text(facts: Facts, path: Path, torch: str = "", gpus: Sequence[str] = (), dr
             return made
     assert refused is not None
     raise refused
+
+
+def _torch_of(requirements: str) -> str:
+    """What the lines of a requirements file say of torch, as a spec says it; empty where they leave it open."""
+    for line in requirements.splitlines():
+        try:
+            found = Requirement(line.partition("#")[0].strip())
+        except InvalidRequirement:  # an option, a URL, nothing
+            continue
+        if canonicalize_name(found.name) == "torch" and found.specifier:
+            return str(found.specifier).removeprefix("==")
+    return ""
 
 
 def _candidates(facts: Facts, torch: str, gpus: Sequence[str], driver: str) -> Iterator[dict[str, str]]:

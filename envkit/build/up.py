@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import re
 import shutil
 import time
 from collections.abc import Collection, Iterator
@@ -16,9 +14,10 @@ from pathlib import Path
 
 from envkit import __version__
 from envkit.build import render
+from envkit.build.possible import can_be_built
 from envkit.engine import BuildRequest, BuiltImage, Engine, ResolvedBase, Say, buildx
 from envkit.engine.base import bootstrap
-from envkit.errors import UsageError, one_line
+from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.image import tar
 from envkit.judging import judge, required
@@ -29,7 +28,7 @@ from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.indexes import of as indexes_of
 from envkit.plan.lockfile import Lock
-from envkit.plan.spec import Flavor, Platform, Spec
+from envkit.plan.spec import Flavor, Spec
 from envkit.plan.update import Accept, base_request, ensure_lock
 from envkit.report import Table, summary
 from envkit.runner import runner
@@ -38,17 +37,6 @@ from envkit.system import files, proc
 from envkit.system.files import cache_dir
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
-
-# What an engine takes as the name of an image (github.com/distribution/reference), but for a digest.
-_TAG = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
-    r"[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-)
-_TAG_LENGTH = 255
-_MIRROR = re.compile(
-    r"https?://(?:[A-Za-z0-9._~!$&()*+,;=:%-]+@)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~!$&()*+,;=:@%/-]*)?"
-)
 
 VENDORED_BASE = "base.tar"  # in the folder that envkit.build.vendor fills
 
@@ -73,23 +61,6 @@ def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     if not same:
         files.write(path, text)
     return path
-
-
-def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> None:
-    """Raises UsageError, before any work, for what ``build`` would refuse or fail at: another machine's platform, a
-    name that no engine takes, an address that is none."""
-    machine = Platform(platform_of_it).machine
-    if machine != platform.machine():
-        said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}"
-        raise UsageError(said, f"build it on a machine with {machine}, or change `platform`")
-    if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
-        said = f"`{one_line(tag)}` is not a valid image name"
-        raise UsageError(said, "write it like team/stack:1, in lower case before the colon")
-    if apt_mirror:
-        plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
-        if not _MIRROR.fullmatch(plain):
-            said = f"`{one_line(apt_mirror)}` is not the URL of a Debian archive"
-            raise UsageError(said, "start it with http:// or https:// and a host; {date} and {archive} are filled in")
 
 
 def build(

@@ -20,14 +20,14 @@ from envkit.errors import UsageError, nearest
 from envkit.system.terminal import columns
 
 # The verbs that take a command behind `--`, which is cut off before anything is parsed.
-BEFORE_COMMANDS = ("preflight", "debug")
+BEFORE_COMMANDS = ("preflight", "run", "debug")
 
 COMPLETE = "_ENVKIT_COMPLETE"  # the variable by which a shell's script asks for completions
 
 # The panels of --help in their order.
-MAKE, PACKAGES, LOOK, MACHINE, WRITTEN, FAILED, SHELL = (
-    "Make an image", "Packages of a spec", "Examine an image", "Examine a machine", "Files and facts", "Failing jobs",
-    "Shell",
+MAKE, PACKAGES, LOOK, JOB, MACHINE, WRITTEN, FAILED, SHELL = (
+    "Make an image", "Packages of a spec", "Examine an image", "Run a job", "Examine a machine", "Files and facts",
+    "Failing jobs", "Shell",
 )  # fmt: skip
 
 

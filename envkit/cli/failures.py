@@ -94,6 +94,16 @@ def debug(
         list[str] | None,
         _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
     ] = None,
+    env: Annotated[
+        list[str] | None,
+        _container("--env", "-e", metavar="NAME[=VALUE]", help="With --image: a variable; may be given again."),
+    ] = None,
+    user: Annotated[
+        str | None, _container("--user", "-u", metavar="UID[:GID]", help="With --image: the user it runs as.")
+    ] = None,
+    workdir: Annotated[
+        str | None, _container("--workdir", "-w", metavar="PATH", help="With --image: where it starts.")
+    ] = None,
     budget: Annotated[float, Option("--budget", help="Time limit in seconds for all stages.")] = 1800.0,
     stage_timeout: Annotated[float, Option("--stage-timeout", help="Time limit in seconds for one stage.")] = 600.0,
     ranks: Annotated[
@@ -172,8 +182,9 @@ def debug(
         # a warning is found, too
         printing = Printing(format, "warning", False, amount)
         _debug_precision(place, precision, dtype, autocast, code or Path(), budget, printing)
-    if not image and (volume or network != "bridge" or gpus != "auto"):
-        raise UsageError("--volume, --network and --gpus only work with --image", "name the image, or leave them out")
+    if not image and (volume or network != "bridge" or gpus != "auto" or env or user or workdir):
+        kinds = "--volume, --network, --gpus, --env, --user and --workdir"
+        raise UsageError(f"{kinds} only work with --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
         raise UsageError(
             f"--hang-timeout {hang_after:g} has no effect", "give a number of seconds above 0, and --ranks"
@@ -192,14 +203,20 @@ def debug(
     ground: job.CommandTarget = job.LocalMachine()
     if image:
         from envkit.debug import container
+        from envkit.engine import DeclaredStart
         from envkit.engine.docker import DockerEngine
+        from envkit.launch import job as jobs
+        from envkit.launch import launch
         from envkit.runner import runner
         from envkit.system.files import cache_dir
 
         shown, bound = runner.default_gpus(gpus), container.volumes(volume or ())
         engine = DockerEngine(cache_dir())
         runner.are_here(shown, engine)
-        ground = container.Container(engine, image, shown, say, container.network(network), bound)
+        variables = launch.job_from(env=env or ()).environment.value or {}
+        who = ":".join(map(str, jobs.user_of(user) or ()))
+        placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
+        ground = container.Container(engine, image, shown, say, jobs.network(network), bound, placed)
     with no_room.into(out or Path()):
         made = debugging.run(request, ground, facts.load(), say)
     if format == "html":

@@ -237,8 +237,10 @@ def build(
     import shlex
 
     from envkit import facts
-    from envkit.build import exporters, vendor
     from envkit.build import up as pipeline
+    from envkit.build import vendor
+    from envkit.build.flags import run_flags
+    from envkit.build.possible import can_be_built
     from envkit.engine.choice import connect
     from envkit.plan import indexes
     from envkit.plan.spec import Flavor, load
@@ -247,7 +249,7 @@ def build(
     target = Flavor(flavor) if flavor else None
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
-    pipeline.can_be_built(parsed_spec.platform.value, tag, apt_mirror)
+    can_be_built(parsed_spec.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
         made = vendor.load(vendored, say)
@@ -269,8 +271,9 @@ def build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
             indexes=named, wheels=parsed_spec.given,
         )  # fmt: skip
-    for flag in exporters.run_flags(made, target or Flavor(made.flavor)):
-        say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
+    _say_how_to_run(spec, connected, tag, flavor)
+    for flag in run_flags(made, target or Flavor(made.flavor)):
+        say(f"{shlex.join(flag.arguments)}: {flag.why}")
     print(f"{built.image.tag} {built.image.id}")
     if verdict is not None:
         for number, layer in enumerate(verdict.layers[0], 1):
@@ -279,6 +282,16 @@ def build(
             print(f"differs: {line}")
         print("both builds are the same" if verdict.same else "the two builds are NOT the same")
         raise Exit(0 if verdict.same else 1)
+
+
+def _say_how_to_run(spec: Path, engine: Engine, tag: str, flavor: str) -> None:
+    """The line to paste, with the options that name the same image."""
+    import shlex
+
+    words = ["envkit", "run", *([] if spec == Path() else [str(spec)])]
+    words += [] if engine.name == "docker" else ["--engine", engine.name]
+    words += ["--tag", tag] if tag else ["--flavor", flavor] if flavor else []
+    say(f"run your code in it: {shlex.join(words)} -- python train.py (--print shows the engine's own line)")
 
 
 @app.command(name="vendor", rich_help_panel=MAKE)
@@ -335,6 +348,7 @@ def up(
     from envkit import facts
     from envkit import report as reports
     from envkit.build import up as pipeline
+    from envkit.build.possible import can_be_built
     from envkit.engine.choice import connect
     from envkit.plan.spec import load
     from envkit.runner import runner
@@ -346,7 +360,7 @@ def up(
     options.consistent(require_gpu, gpus)
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
-    pipeline.can_be_built(parsed_spec.platform.value, tag)
+    can_be_built(parsed_spec.platform.value, tag)
     connected = connect(engine, say)
     runner.are_here(shown, connected)
     made, tables = pipeline.up(
@@ -366,4 +380,5 @@ def up(
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")
+    _say_how_to_run(spec, connected, tag, flavor)
     finish(made, tables, printing)

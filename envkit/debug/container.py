@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envkit.debug.job import COMPANION
-from envkit.engine import Say
+from envkit.engine import DeclaredStart, Say
 from envkit.engine.docker import DockerEngine
-from envkit.errors import UsageError, one_line
+from envkit.errors import UsageError
 from envkit.system.proc import Completed
 
 _FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"
@@ -21,6 +20,7 @@ class Container:
     """An image of an engine, shown the GPUs in ``gpus``; the supervisor runs on the image's own ``python3``.
 
     ``root`` is the folder of this session, ``volumes`` what else is bound: where, and whether it may be written to.
+    ``placed`` holds the variables, the user and the working folder that count in the place of the image's.
     """
 
     engine: DockerEngine
@@ -29,6 +29,7 @@ class Container:
     say: Say
     network: str = "bridge"
     volumes: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
+    placed: DeclaredStart | None = None
     root: Path = Path()
 
     def at(self, folder: Path) -> Container:
@@ -47,17 +48,9 @@ class Container:
         argv: Sequence[str] = ("python3", "-I", f"{_COMPANION}/envkit_supervisor.py", self.seen(job))
         mounts = {**self.volumes, _FOLDER: (self.root, True), _COMPANION: (COMPANION, False)}
         return self.engine.follow(
-            self.image, argv, mounts=mounts, gpus=self.gpus, network=self.network, timeout_s=timeout_s, say=self.say
-        )
-
-
-def network(word: str) -> str:
-    """``word`` if it can name a network of an engine; UsageError for anything else."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", word):
-        raise UsageError(
-            f"`{one_line(word)}` is no network", "take bridge, host, none, or the name of one that the engine has"
-        )
-    return word
+            self.image, argv, mounts=mounts, gpus=self.gpus, network=self.network, placed=self.placed,
+            timeout_s=timeout_s, say=self.say,
+        )  # fmt: skip
 
 
 def volumes(words: Sequence[str]) -> dict[str, tuple[Path, bool]]:

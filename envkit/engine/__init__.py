@@ -117,6 +117,60 @@ class StoredImage:
     roots: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A folder or file of this machine, or a named volume of the engine, at the path ``target`` of a container."""
+
+    source: str
+    target: str
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A person's own command in an image, as its entry point starts it.
+
+    ``gpus`` are "all", indexes or UUIDs.  ``env`` are variables, ``binds`` what it sees of this machine, ``workdir``
+    where it starts.  ``user`` are uid and gid on this machine, the image's own without.  ``options`` are words of
+    `docker run` that mean the same to every engine of containers.  ``terminal``: it is given one; ``stdin``: it reads
+    what envkit does.  ``project`` is the folder of this machine that an environment without containers starts it in.
+    """
+
+    image: str
+    argv: tuple[str, ...]
+    gpus: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    binds: tuple[Bind, ...] = ()
+    workdir: str = ""
+    user: tuple[int, int] | None = None
+    options: tuple[str, ...] = ()
+    terminal: bool = False
+    stdin: bool = False
+    project: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """The command line that starts a job: ``argv``, and the variables that it must have beside those of envkit."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended: its exit code, above 128 for a signal; ``not_started`` is why there was none, empty if there was
+    one.  ``out_of_memory``: the kernel killed a process of it at its memory limit."""
+
+    exit: int
+    not_started: str = ""
+    out_of_memory: bool = False
+
+
+# Runs a command line for the person who waits: its exit code, negative for a signal.
+Attend = Callable[[JobLine], int]
+
+
 def where_they_lie(argv: Sequence[str], mounts: Mapping[str, Path]) -> list[str]:
     """``argv`` for a run that is in no container: a word that is a mount's path, or lies below one, becomes the path of
     that file or folder on this machine."""
@@ -204,6 +258,14 @@ class Engine(Protocol):
         WORK, where it starts, holds what is in the tar ``given``; what lies in WORK/out at the end is written to the
         tar ``made``, unless ``timeout_s`` seconds have passed.  ``say`` gets each line of its stderr.
         """
+
+    def job_line(self, request: JobRequest) -> JobLine:
+        """The command line by which a person starts the job without envkit; what it leaves goes with it."""
+        ...
+
+    def attend(self, request: JobRequest, attend: Attend) -> JobEnd:
+        """Starts the job by ``attend`` and tells how it ended; nothing of it is left when this returns or raises, or
+        when envkit is killed."""
 
     def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:
         """Takes in what ``save`` wrote of the base that ``request`` pins; UsageError if it is no image."""

@@ -17,7 +17,6 @@ import io
 import os
 import posixpath
 import queue
-import re
 import shutil
 import tarfile
 import threading
@@ -27,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,18 +38,24 @@ from docker.utils.socket import frames_iter
 
 from envkit.engine import (
     WORK,
+    Attend,
     BaseRequest,
     BuildRequest,
     BuiltImage,
     CannotStart,
     DeclaredStart,
+    JobEnd,
+    JobLine,
+    JobRequest,
     ResolvedBase,
     Say,
     Start,
     StoredImage,
     base,
     buildx,
+    docker_run,
     reaper,
+    store,
 )
 from envkit.engine.endpoint import client, endpoint
 from envkit.engine.leftovers import DRAFT, abandoned, new_draft, stale_drafts
@@ -378,37 +382,8 @@ class DockerEngine:
         """The id and the size of ``image``, and its layers' folders where this process may read the engine's store;
         UsageError if the engine has no such image."""
         facts = self._facts(image)
-        config, roots = self._unpacked(facts)
+        config, roots = store.unpacked(self._info, facts)
         return StoredImage(str(facts["Id"]), int(facts.get("Size") or 0), config, roots)
-
-    def _unpacked(self, facts: Mapping[str, Any]) -> tuple[bytes, tuple[Path, ...]]:
-        """The configuration and the layers' folders in the store of the driver overlay2, or nothing.
-
-        The store is this engine's only if a configuration in it has the image's id for its hash: the engine may run on
-        another machine that has the same paths.
-        """
-        driver = facts.get("GraphDriver") or {}
-        places = driver.get("Data") or {}
-        status = {pair[0]: pair[1] for pair in self._info.get("DriverStatus") or () if len(pair) == 2}
-        # Owners are shifted by the first two, and redirected directories or files without content by the others.
-        options = " ".join(map(str, self._info.get("SecurityOptions") or ()))
-        shifted = "name=rootless" in options or "name=userns" in options
-        plain = status.get("Native Overlay Diff") == "true" and status.get("Using metacopy") == "false"
-        if driver.get("Name") != "overlay2" or shifted or not plain or not _sees_trusted():
-            return b"", ()
-        stack = [places.get("UpperDir") or "", *(places.get("LowerDir") or "").split(":")]
-        roots = tuple(Path(path) for path in reversed(stack) if path)
-        digest = str(facts["Id"]).removeprefix("sha256:")
-        kept = Path(str(self._info.get("DockerRootDir", "")), "image/overlay2/imagedb/content/sha256", digest)
-        try:
-            config = kept.read_bytes()
-        except OSError:
-            return b"", ()
-        layers = facts["RootFS"].get("Layers") or ()
-        readable = all(os.access(root, os.R_OK | os.X_OK) for root in roots)
-        if sha256(config).hexdigest() != digest or len(roots) != len(layers) or not readable:
-            return b"", ()
-        return config, roots
 
     def file(self, image: str, path: str) -> bytes:
         """The content of a file of ``image``, read from a container that is never started."""
@@ -514,10 +489,12 @@ class DockerEngine:
         mounts: Mapping[str, tuple[Path, bool]],
         gpus: tuple[str, ...] = (),
         network: str = "bridge",
+        placed: DeclaredStart | None = None,
         timeout_s: float,
         say: Say,
     ) -> Completed:
-        """Runs ``argv``, a person's own command, as `docker run` would: writable, with the network ``network``.
+        """Runs ``argv``, a person's own command, as `docker run` would: writable, with the network ``network``, and
+        with ``placed`` as in ``run``.
 
         It may trace its own processes, for that is what it is run for.  ``mounts`` are bound at their paths, each with
         whether it may be written to.  ``gpus`` enter as for ``run``, which says what is raised.
@@ -538,9 +515,31 @@ class DockerEngine:
                     mounts=bound,
                     device_requests=_devices(gpus),
                 )
-                own = {"name": name, "entrypoint": "", "labels": {RUN_LABEL: "1"}}
+                own: dict[str, Any] = {"name": name, "entrypoint": "", "labels": {RUN_LABEL: "1"}}
+                if placed is not None:
+                    own |= _placed(placed)
                 created = api.create_container(image, list(argv), stdin_open=True, host_config=host, **own)
             return self._attended(str(created["Id"]), image, list(argv), timeout_s, say, None)
+
+    def job_line(self, request: JobRequest) -> JobLine:
+        """`docker run` for ``request``, whose container goes by itself."""
+        return docker_run.line(request, self._info)
+
+    def attend(self, request: JobRequest, attend: Attend) -> JobEnd:
+        """`docker run` by ``attend``, of a container that stays until the engine has said how it ended.
+
+        Raises UsageError if the engine has no such image, and Undecided if it goes away.
+        """
+        self._same_platform(request.image)
+        with self._gone_in_the_end() as name:
+            own = ("--name", name, "--label", f"{RUN_LABEL}=1", "--pull", "never")
+            code = attend(docker_run.line(request, self._info, own))
+            try:
+                with _asking(docker.errors.NotFound):
+                    state = dict(self._client.api.inspect_container(name)["State"])
+            except docker.errors.NotFound:
+                raise Undecided("the docker engine made no container, as it says above", "see its log") from None
+        return docker_run.end(code, state)
 
     def compile(
         self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
@@ -685,7 +684,7 @@ class DockerEngine:
             variables = {**(placed.environment if placed else {}), **(env or {})}
             own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": variables}
             if placed is not None:
-                own |= {"user": placed.user, "working_dir": placed.workdir}
+                own |= {**_placed(placed), "environment": variables}
             # What is to run of the image's entry point is part of the command, and is under the same limits.
             own |= {"entrypoint": "", "healthcheck": {"test": ["NONE"]}}
             container = str(api.create_container(image, command, stdin_open=True, host_config=host, **own)["Id"])
@@ -710,7 +709,7 @@ class DockerEngine:
             "memswap_limit": memory * 7 // 8 or None,
             "oom_score_adj": 500,
             "pids_limit": 4096,
-            "ulimits": [_no_core("name=rootless" in str(self._info.get("SecurityOptions")))],
+            "ulimits": [_no_core(docker_run.ROOTLESS in str(self._info.get("SecurityOptions")))],
             "log_config": _NO_LOG,
         }
 
@@ -812,6 +811,10 @@ class DockerEngine:
                 return
 
 
+def _placed(start: DeclaredStart) -> dict[str, Any]:
+    return {"environment": dict(start.environment), "user": start.user, "working_dir": start.workdir}
+
+
 def _mount(at: str, path: Path, writable: bool) -> docker.types.Mount:
     if not path.exists():
         raise UsageError(f"there is no {path}", "name a file or folder that exists")
@@ -851,17 +854,6 @@ def _unwritable(target: Path, error: OSError) -> EnvkitError:
     if is_full(error):
         return Undecided("the disk is full: the image was not saved", "free some space and run again")
     return UsageError(f"{target} cannot be written: {error.strerror}", "check the folder it is in")
-
-
-def _sees_trusted() -> bool:
-    """Whether the kernel shows this process the attributes named trusted.*, by which overlay marks directories: that
-    takes CAP_SYS_ADMIN (bit 21 of linux/capability.h) in the first user namespace, xattr(7)."""
-    try:
-        status, mapped = Path("/proc/self/status").read_text(), Path("/proc/self/uid_map").read_text()
-    except OSError:
-        return False
-    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.M)
-    return held is not None and bool(int(held[1], 16) >> 21 & 1) and mapped.split() == ["0", "0", str(2**32 - 1)]
 
 
 def _no_image(image: str) -> UsageError:

@@ -18,11 +18,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from envkit.credentials import names_secret
 from envkit.engine import (
+    Attend,
     BaseRequest,
     BuildRequest,
     BuiltImage,
     DeclaredStart,
+    JobEnd,
+    JobLine,
+    JobRequest,
     ResolvedBase,
     Say,
     Start,
@@ -255,6 +260,23 @@ class LocalEngine:
                 return proc.run(
                     command, timeout_s=timeout_s, env=environment, cwd=scratch, hold_stdin=True, on_line=say, stop=stop
                 )
+
+    def job_line(self, request: JobRequest) -> JobLine:
+        """`env` with the environment's programs first on PATH, in the project's folder."""
+        venv = self._find(request.image)[0]
+        own = {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"}
+        if request.gpus != ("all",):
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(request.gpus)
+        secrets = {name: value for name, value in request.env.items() if names_secret(name)}
+        given = {**own, **{name: value for name, value in request.env.items() if name not in secrets}}
+        words = [f"{name}={value}" for name, value in given.items()]
+        return JobLine(("env", f"--chdir={request.project}", *words, *request.argv), secrets)
+
+    def attend(self, request: JobRequest, attend: Attend) -> JobEnd:
+        """A process of this machine, with all that this user may do; `env` has a shell's codes for what does not
+        start."""
+        code = attend(self.job_line(request))
+        return JobEnd(128 - code if code < 0 else code)
 
     def compile(
         self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say

@@ -13,16 +13,18 @@ import posixpath
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from envkit.engine import Engine, Say
-from envkit.errors import Undecided, UsageError
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.host.root import HostRoot, short
-from envkit.image.audit import environment, exposed
+from envkit.image.audit import exposed
 from envkit.image.audit import observe as observe_files
-from envkit.image.tree import Tree, Unreadable, open_tree
+from envkit.image.tree import DEFAULT_PATH, Tree, Unreadable, open_tree, variables
 from envkit.model import Observed
 from envkit.payload import elf, isolate
 from envkit.payload.isolate import Task
@@ -54,6 +56,7 @@ _ULIMIT = re.compile(r"([a-z]+)=(-1|unlimited|[0-9]+)(?::(-1|unlimited|[0-9]+))?
 _MORE = ("HOME", "USER", "LOGNAME", "TMPDIR")
 _COMPAT = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 _NOTE, _NOTE_OWNER = ".note.cuda.fwd_compatibility", b"NVIDIA Corporation"
+_MOST_RECORDS = 64  # of what was seen of images, some 100 KB each
 _MOST_NOTE = 1 << 16  # bytes; real ones have some two hundred
 
 
@@ -266,28 +269,93 @@ def _shm(shm: str | None, ipc: str | None) -> Observed[int]:
     return Observed.of(wanted, "--shm-size") if wanted else Observed.of(ENGINE_SHM, "the engine's default")
 
 
+@dataclass(frozen=True, slots=True)
+class ImageSide:
+    """What a launch takes of an image: its configuration, and of its files what the fields of a Launch say."""
+
+    config: Mapping[str, Any]
+    audit: Audit
+    compat: Observed[tuple[CompatLibrary, ...]]
+    accounts: Observed[tuple[Account, ...]]
+    paths: Mapping[str, Inside]
+    program: Observed[str]
+
+
 def observe(
-    image_target: str, host: Host, job: Job, connect: Callable[[], Engine], say: Say, place: HostRoot | None = None
+    image_target: str,
+    host: Host,
+    job: Job,
+    connect: Callable[[], Engine],
+    say: Say,
+    place: HostRoot | None = None,
+    kept: Path | None = None,
 ) -> Launch:
     """The launch of ``job`` from ``image_target`` on ``host``, before anything runs.
 
     ``image_target`` is what `envkit audit` takes: a directory, a saved image, or an image of the engine that
     ``connect`` gives, which is called for nothing else.  ``place`` is where the host itself lies: None for one that was
-    recorded elsewhere, whose mounts stay open then.  Raises UsageError for an image that does not exist; an engine or a
-    disk that does not serve leaves the image open and raises nothing.
+    recorded elsewhere, whose mounts stay open then.  ``kept`` is a folder for what was seen of an engine's image, which
+    is its content's hash: the next launch of such a job need not read gigabytes.  Raises UsageError for an image that
+    does not exist; an engine or a disk that does not serve leaves the image open and raises nothing.
     """
     launch = Launch(f"{image_target} on {host.name}", host, job=_looked_at(job, place))
     try:
-        with open_tree(image_target, connect, say) as tree:
-            labels = tree.config.get("Labels")
-            texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
-            audit = observe_files(tree, gpus=(), promise=promised(texts, image_target), say=say)
-            return _with_image(launch, tree, audit)
+        if kept is None or os.path.exists(image_target):
+            return _joined(launch, _read(image_target, job, connect, say))
+        record = kept / f"{_key(connect().stored(image_target).id, job)}.json"
+        side = _recorded(record)
+        if side is None:
+            side = _read(image_target, job, connect, say)
+            _record(record, side)
+        return _joined(launch, side)
     except Undecided as error:
         why = error.message
         lost: Observed[Any] = Observed.lost(why)
         open_job = replace(launch.job, environment=Observed.lost(f"the image's variables: {why}"), replaced=lost)
         return replace(launch, image=lost, compat=lost, accounts=lost, paths=lost, program=lost, job=open_job)
+
+
+def _read(image_target: str, job: Job, connect: Callable[[], Engine], say: Say) -> ImageSide:
+
+    with open_tree(image_target, connect, say) as tree:
+        labels = tree.config.get("Labels")
+        texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
+        audit = observe_files(tree, gpus=(), promise=promised(texts, image_target), say=say)
+        job, path = _in_image(job, tree.config)
+        accounts = _accounts(tree)
+        paths = {path: _inside(tree, path) for path in _named(job, accounts)}
+        return ImageSide(_told(tree.config), audit, _compat(tree), accounts, paths, _program(tree, job.command, path))
+
+
+def _key(image: str, job: Job) -> str:
+    """What an ImageSide depends on: the image's content, what of the job names paths in it, and the code that reads."""
+    package = Path(__file__).parents[1]
+    code = [
+        (str(path.relative_to(package)), (about := path.stat()).st_size, about.st_mtime_ns)
+        for room in ("image", "launch", "payload", "subjects")
+        for path in sorted((package / room).rglob("*.py"))
+    ]
+    mounts = [mount.target for mount in job.mounts.value or ()]
+    command = to_plain(job.command) if job.command.missing else (job.command.value or ())[:1]
+    asked = [to_plain(job.environment), mounts, job.checkpoint.value, job.user.value, command]
+    return sha256(json.dumps([image, asked, code]).encode()).hexdigest()[:32]
+
+
+def _recorded(path: Path) -> ImageSide | None:
+    """What was seen earlier; None for nothing, and for a file that is not as envkit wrote it."""
+    try:
+        return from_plain(ImageSide, json.loads(path.read_bytes()))
+    except (OSError, ValueError, EnvkitError):
+        return None
+
+
+def _record(path: Path, side: ImageSide) -> None:
+    """Writes what was seen, and drops what has not been asked for for long; a disk that is full keeps nothing."""
+    with suppress(EnvkitError, OSError):
+        files.write(files.folder(path.parent) / path.name, json.dumps(to_plain(side)), 0o600)
+        others = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime_ns)
+        for stale in others[:-_MOST_RECORDS]:
+            stale.unlink()
 
 
 def _steering(variables: Mapping[str, str]) -> dict[str, str]:
@@ -296,40 +364,52 @@ def _steering(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: exposed.command(value)[0] for name, value in kept.items()}
 
 
-def _with_image(launch: Launch, tree: Tree, audit: Audit) -> Launch:
-    job = launch.job
-    of_image = environment.variables(tree)
+def _told(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a configuration what a launch asks for, and of its variables those that hold no secret."""
+    kept = {name: config[name] for name in ("User", "Entrypoint", "Cmd") if config.get(name)}
+    asked = (*_MORE, "PATH")
+    env = [f"{name}={value}" for name, value in variables(config).items() if environ.steers(name) or name in asked]
+    return {**kept, "Env": env} if config else {}
+
+
+def _in_image(job: Job, config: Mapping[str, Any]) -> tuple[Job, str]:
+    """The job with what the image's configuration adds, and the PATH that it has there."""
+    of_image = variables(config)
     of_job = dict(job.environment.value or {})
     whole = of_image | of_job
     told = f"image config, then {job.environment.via}" if of_job else "image config"
     replaced = {name: of_image[name] for name in of_job if name in of_image and of_image[name] != of_job[name]}
     user = job.user
-    if user.missing and tree.config:
-        user = Observed.of(str(tree.config.get("User") or "root"), "image config")
+    if user.missing and config:
+        user = Observed.of(str(config.get("User") or "root"), "image config")
     command = job.command
-    if tree.config:  # the engine puts the image's entry point before any command, and its Cmd only where there is none
-        entry = tuple(map(str, tree.config.get("Entrypoint") or ()))
-        given = tuple(map(str, tree.config.get("Cmd") or ())) if command.missing else command.value or ()
+    if config:  # the engine puts the image's entry point before any command, and its Cmd only where there is none
+        entry = tuple(map(str, config.get("Entrypoint") or ()))
+        given = tuple(map(str, config.get("Cmd") or ())) if command.missing else command.value or ()
         via = "image config" if command.missing else f"image config, then {command.via}" if entry else command.via
         command = Observed.of((*entry, *given), via) if entry or given else command
-    program = _program(tree, command, whole.get("PATH", environment.PATH if tree.config else ""))
-    if command.value:
-        command = replace(command, value=tuple(exposed.command(word)[0] for word in command.value))
-    job = replace(
+    merged = replace(
         job,
         environment=Observed.of(_steering(whole), told),
         replaced=Observed.of(_steering(replaced), "image config"),
         user=user,
         command=command,
     )
-    accounts = _accounts(tree)
+    return merged, whole.get("PATH", DEFAULT_PATH if config else "")
+
+
+def _joined(launch: Launch, side: ImageSide) -> Launch:
+    job, _ = _in_image(launch.job, side.config)
+    if job.command.value:
+        words = tuple(exposed.command(word)[0] for word in job.command.value)
+        job = replace(job, command=replace(job.command, value=words))
     return replace(
         launch,
-        image=Observed.of(audit, "its files"),
-        compat=_compat(tree),
-        accounts=accounts,
-        paths=Observed.of({path: _inside(tree, path) for path in _named(job, accounts)}, "the image's files"),
-        program=program,
+        image=Observed.of(side.audit, "its files"),
+        compat=side.compat,
+        accounts=side.accounts,
+        paths=Observed.of(side.paths, "the image's files"),
+        program=side.program,
         job=job,
     )
 

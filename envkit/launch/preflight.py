@@ -52,7 +52,8 @@ class PreflightRequest:
     ``image`` is empty for a Python of this machine (``python``, or the one envkit runs under).  ``host`` is a saved
     machine to judge for, with which nothing can be started.  ``budget_s`` is for all levels together, 0 for what they
     need.  ``may_be_unknown`` are checks whose question may stay open here.  ``require_gpu``: undecided where a GPU had
-    no part; beyond the level passive that holds anyway, unless the job gets none.  ``frameworks`` as in Image.
+    no part; beyond the level passive that holds anyway, unless the job gets none.  ``frameworks`` as in Image, ``kept``
+    as for `launch.observe`.
     """
 
     image: str
@@ -65,6 +66,7 @@ class PreflightRequest:
     may_be_unknown: tuple[str, ...] = ()
     require_gpu: bool = False
     frameworks: tuple[str, ...] = ()
+    kept: Path | None = None
 
     def check(self) -> None:
         """Raises UsageError for a level or a check that does not exist, and for no sense."""
@@ -207,7 +209,7 @@ def _levels(
             return
         yield "host", host, said
         place = None if request.host else HostRoot(Path("/"), {})
-        seen: Launch = launch.observe(request.image, host, request.job, connect, say, place)
+        seen: Launch = launch.observe(request.image, host, request.job, connect, say, place, request.kept)
         yield "launch", replace(seen, host=Host(host.name)), judge.judge(seen, known)
 
     def inside() -> runner.ExecTarget:

@@ -43,7 +43,7 @@ _REMOVES = (
     'read line && exit 0; PATH="$PATH:/usr/bin:/bin"; for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done',
 )
 # Reads a process group. Should this process be killed before it takes that back: ends the group, as `stop_group` would.
-_ENDS = (
+ENDS_GROUP = (
     "/bin/sh",
     "-c",
     'read group && [ "$group" ] || exit 0; read line && exit 0; PATH="$PATH:/usr/bin:/bin"; kill -s TERM -- "-$group"; '
@@ -121,7 +121,7 @@ def stop_group(pid: int, wait: Callable[[float], bool], grace_s: float = _GRACE_
 
 
 @dataclass(slots=True)
-class _Ends:
+class Ends:
     """The beginning and the end of what comes in lines; what is between them is counted."""
 
     head: list[bytes] = field(default_factory=list)
@@ -172,7 +172,7 @@ def run(
     Raises OSError if the program cannot be started (FileNotFoundError if it does not exist), and Undecided, after the
     child was ended, if its stdout has more than ``most_bytes``: an answer that was cut is none.
     """
-    with outlived_by(_ENDS) as tell:
+    with outlived_by(ENDS_GROUP) as tell:
         process = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE if stdin is not None or hold_stdin else subprocess.DEVNULL,
@@ -203,7 +203,7 @@ def _followed(
 ) -> Completed:
     """Reads and feeds a child until it has ended or has to; the arguments are those of ``run``."""
     out: list[bytes] = []
-    err = _Ends()
+    err = Ends()
     failed: list[Exception] = []
 
     # Both read on after a failure, so that the child does not wait for a reader while it clears up.

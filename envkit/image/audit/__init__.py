@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from envkit.image.audit import access, debian, environment, exposed, libraries, search, start
 from envkit.image.audit.linker import Linker, is_file
-from envkit.image.tree import Tree
+from envkit.image.tree import DEFAULT_PATH, Tree, variables
 from envkit.model import Observed, Reason
 from envkit.payload import elf, fatbin
 from envkit.payload.probe import environ, wheels
@@ -101,7 +101,7 @@ def _about(tree: Tree, audit: Audit) -> Audit:
     once = {id(entry): entry for entry in tree.entries.values() if entry.kind == "file"}  # hard links share an entry
     size = sum(entry.size for entry in once.values())
     env = []
-    for name, value in sorted(environment.variables(tree).items()):
+    for name, value in sorted(variables(tree.config).items()):
         if environ.steers(name) or name == "TMPDIR":  # which a probe sets for its own process
             idle = environ.idle(value, partial(_names, tree)) if name == "LD_LIBRARY_PATH" else ()
             env.append(
@@ -209,7 +209,7 @@ def _machine(tree: Tree, pythons: environment.Pythons | None) -> str:
 
 
 def _linker(tree: Tree, machine: str, dists: list[environment.Dist]) -> Linker:
-    path = environment.variables(tree).get("LD_LIBRARY_PATH", "")
+    path = variables(tree.config).get("LD_LIBRARY_PATH", "")
     entries = tuple(one.rstrip("/") or "/" for one in path.replace(";", ":").split(":") if one)
     names = {posixpath.basename(line.path) for dist in dists for line in environment.listed_by(dist, ".so")}
     return Linker(tree, machine, entries, partial(libraries.opens, tree), frozenset(names))
@@ -278,7 +278,7 @@ def _code(tree: Tree, audit: Audit, survey: libraries.Survey) -> Observed[Device
 
 
 def _secrets(tree: Tree, owned: Collection[str], unread: list[str]) -> tuple[Secret, ...]:
-    found = [exposed.variable(name, value) for name, value in sorted(environment.variables(tree).items())]
+    found = [exposed.variable(name, value) for name, value in sorted(variables(tree.config).items())]
     for number, layer in enumerate(tree.layers, 1):
         if exposed.command(layer.command)[1]:
             found.append(Secret(f"command of layer {number}", "a credential in the image's history"))
@@ -287,7 +287,7 @@ def _secrets(tree: Tree, owned: Collection[str], unread: list[str]) -> tuple[Sec
 
 
 def _writable(tree: Tree, audit: Audit, linker_places: Iterable[tuple[str, str]]) -> tuple[Writable, ...]:
-    path = environment.variables(tree).get("PATH", environment.PATH)
+    path = variables(tree.config).get("PATH", DEFAULT_PATH)
     places = [(each, "PATH") for each in path.split(":") if each.startswith("/")]
     site = audit.interpreter.value.site if audit.interpreter.value else ()
     places += [(each, "Python imports from it") for each in site]

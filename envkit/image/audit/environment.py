@@ -15,15 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from envkit.image.audit.linker import is_file, text
-from envkit.image.tree import Tree
+from envkit.image.tree import DEFAULT_PATH, Tree, variables
 from envkit.model import Observed
 from envkit.payload import elf
 from envkit.payload.probe import wheels
 from envkit.subjects.audit import Interpreter, Package
 from envkit.subjects.image import NO_RECORD, Overwritten
 
-# What Docker gives to a container whose image names no PATH (oci/caps of moby, DefaultPathEnv).
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _VERSION = re.compile(r"python(3\.[0-9]+)t?\Z")
 # A program, whatever its version or place; its library; what installers leave; a torch for C++.
 _OF_PYTHON = re.compile(
@@ -32,12 +30,6 @@ _OF_PYTHON = re.compile(
 )
 _THREADS = 4  # hashlib releases the GIL
 _CHUNK = 4 << 20
-
-
-def variables(tree: Tree) -> dict[str, str]:
-    """The environment that the image's configuration sets."""
-    pairs = (str(line).partition("=") for line in tree.config.get("Env") or ())
-    return {name: value for name, _, value in pairs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +99,7 @@ def no_python(tree: Tree) -> bool:
 
 
 def _on_path(tree: Tree) -> str:
-    for directory in variables(tree).get("PATH", PATH).split(":"):
+    for directory in variables(tree.config).get("PATH", DEFAULT_PATH).split(":"):
         for name in ("python3", "python"):
             path = posixpath.normpath(f"{directory}/{name}") if directory.startswith("/") else ""
             if not path:
@@ -134,7 +126,7 @@ def _venv(tree: Tree, path: str) -> str:
 def _sites(tree: Tree, path: str, real: str) -> tuple[list[str], str, str]:
     """The directories of installed packages, first the one that wins, the version, and where it was read."""
     found: list[str] = []
-    for directory in variables(tree).get("PYTHONPATH", "").split(":"):
+    for directory in variables(tree.config).get("PYTHONPATH", "").split(":"):
         if directory.startswith("/"):
             found.append(posixpath.normpath(directory))
     config = _venv(tree, path)
@@ -157,7 +149,7 @@ def _sites(tree: Tree, path: str, real: str) -> tuple[list[str], str, str]:
         minor = name[1] if name else (named[0] if len(named) == 1 else "")
         if not version:
             version, via = _full(tree, libs, minor), real if name else libs
-        if not config and variables(tree).get("PYTHONNOUSERSITE", "") == "":
+        if not config and variables(tree.config).get("PYTHONNOUSERSITE", "") == "":
             found += _under(tree, f"{home(tree)}/.local", minor)
         if prefix == "/usr":
             found += [*_under(tree, "/usr/local", minor), f"/usr/local/lib/python{minor}/dist-packages"]
@@ -173,7 +165,7 @@ def _sites(tree: Tree, path: str, real: str) -> tuple[list[str], str, str]:
 def home(tree: Tree) -> str:
     """HOME as a container has it: the image's variable, else that of its user by custom."""
     user = str(tree.config.get("User") or "root").partition(":")[0]
-    return variables(tree).get("HOME") or ("/root" if user in ("root", "0") else f"/home/{user}")
+    return variables(tree.config).get("HOME") or ("/root" if user in ("root", "0") else f"/home/{user}")
 
 
 def _names(tree: Tree, folder: str) -> list[str]:

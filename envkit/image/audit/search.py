@@ -11,7 +11,7 @@ from functools import partial
 
 from envkit.image.audit import environment, imports
 from envkit.image.audit.linker import is_file, text
-from envkit.image.tree import Tree, Unreadable
+from envkit.image.tree import DEFAULT_PATH, Tree, Unreadable, variables
 from envkit.payload.probe import paths, wheels
 from envkit.payload.probe.paths import Place
 from envkit.subjects import codec
@@ -69,7 +69,7 @@ def _standard(tree: Tree, python: environment.Pythons) -> list[str]:
 def places(tree: Tree, python: environment.Pythons) -> list[Place]:
     """The search path in its order: the job's folder, PYTHONPATH, the standard library, the sites."""
     folder = job_folder(tree)
-    given = [one for one in environment.variables(tree).get("PYTHONPATH", "").split(":") if one.startswith("/")]
+    given = [one for one in variables(tree.config).get("PYTHONPATH", "").split(":") if one.startswith("/")]
     user = tree.real(f"{environment.home(tree)}/.local")
     found = [Place(tree.real(folder), paths.SCRIPT)] if folder and tree.real(folder) else []
     found += [Place(real, paths.PYTHONPATH) for real in map(tree.real, given) if real]
@@ -117,7 +117,7 @@ def dangling(tree: Tree, python: str) -> Iterator[DanglingLink]:
         return  # a folder's links may lead to the system around it
     for name in ("python3", "python"):
         gone: list[DanglingLink] = []
-        for folder in environment.variables(tree).get("PATH", environment.PATH).split(":"):
+        for folder in variables(tree.config).get("PATH", DEFAULT_PATH).split(":"):
             path = posixpath.normpath(f"{folder}/{name}") if folder.startswith("/") else ""
             if not path:
                 continue

@@ -6,10 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envkit.image.audit import environment
 from envkit.image.audit.access import may_execute
 from envkit.image.audit.linker import is_file, text
-from envkit.image.tree import Tree
+from envkit.image.tree import DEFAULT_PATH, Tree, variables
 from envkit.model import Observed
 from envkit.payload import elf
 from envkit.payload.probe import libs, preloaded
@@ -26,7 +25,7 @@ def preloads(tree: Tree, machine: str) -> Iterator[Preload]:
     """Each entry of LD_PRELOAD and /etc/ld.so.preload, with the file that it names; of a name alone no search is made,
     and it counts as loaded, for where it is searched depends on the program."""
     said = text(tree, preloaded.FILE, 1 << 16) if is_file(tree, preloaded.FILE) else ""
-    variable = environment.variables(tree).get(preloaded.VARIABLE, "")
+    variable = variables(tree.config).get(preloaded.VARIABLE, "")
     for by, entries in ((preloaded.VARIABLE, variable), (preloaded.FILE, said)):
         for name in preloaded.named(entries):
             if "/" not in name or "$" in name:
@@ -67,7 +66,7 @@ def entrypoint(tree: Tree) -> Observed[EntryPoint]:
 def _find(tree: Tree, word: str, direct: bool) -> str:
     """Where a word of the command leads, "" if nowhere: by PATH where it is to be executed and has no slash."""
     workdir = str(tree.config.get("WorkingDir") or "/")
-    folders = environment.variables(tree).get("PATH", environment.PATH).split(":")
+    folders = variables(tree.config).get("PATH", DEFAULT_PATH).split(":")
     places = [workdir] if "/" in word else folders if direct else [workdir, *folders]
     paths = (posixpath.normpath(posixpath.join(folder, word)) for folder in places if folder.startswith("/"))
     return next((path for path in paths if is_file(tree, path)), "")

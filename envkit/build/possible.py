@@ -1,0 +1,37 @@
+"""What no build can be made of, told before any work."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+from envkit.errors import UsageError, one_line
+from envkit.plan.spec import Platform
+
+# What an engine takes as the name of an image (github.com/distribution/reference), but for a digest.
+_TAG = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+_TAG_LENGTH = 255
+_MIRROR = re.compile(
+    r"https?://(?:[A-Za-z0-9._~!$&()*+,;=:%-]+@)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~!$&()*+,;=:@%/-]*)?"
+)
+
+
+def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> None:
+    """Raises UsageError, before any work, for what ``build`` would refuse or fail at: another machine's platform, a
+    name that no engine takes, an address that is none."""
+    machine = Platform(platform_of_it).machine
+    if machine != platform.machine():
+        said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}"
+        raise UsageError(said, f"build it on a machine with {machine}, or change `platform`")
+    if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
+        said = f"`{one_line(tag)}` is not a valid image name"
+        raise UsageError(said, "write it like team/stack:1, in lower case before the colon")
+    if apt_mirror:
+        plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
+        if not _MIRROR.fullmatch(plain):
+            said = f"`{one_line(apt_mirror)}` is not the URL of a Debian archive"
+            raise UsageError(said, "start it with http:// or https:// and a host; {date} and {archive} are filled in")

@@ -1,0 +1,317 @@
+"""Verbs that run a person's own command in the image of a spec: run, shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+from typer import Context, Exit, Option
+
+from envkit.cli import options
+from envkit.cli.app import JOB, app
+from envkit.cli.ending import say, warn
+from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from envkit.engine import Engine, JobRequest
+    from envkit.launch.job import JobOptions
+    from envkit.plan.lockfile import Lock
+    from envkit.plan.spec import Spec
+
+_container = partial(Option, rich_help_panel="The container, as for `docker run`")
+
+_Env = Annotated[
+    list[str] | None,
+    _container("--env", "-e", metavar="NAME[=VALUE]", help="An environment variable; may be given again."),
+]
+_EnvFile = Annotated[list[Path] | None, _container("--env-file", help="A file of lines NAME=VALUE.")]
+_Volume = Annotated[
+    list[str] | None, _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again.")
+]
+_Publish = Annotated[
+    list[str] | None, _container("--publish", "-p", metavar="[IP:]PORT:PORT", help="A port; may be given again.")
+]
+_Network = Annotated[
+    str | None, _container("--network", metavar="[bridge|host|none|NAME]", help="The container's network.")
+]
+_Shm = Annotated[str | None, _container("--shm-size", metavar="SIZE", help="Size of /dev/shm; by default 8g.")]
+_Ipc = Annotated[str | None, _container("--ipc", metavar="[private|host|...]", help="Whose /dev/shm it uses.")]
+_Ulimit = Annotated[list[str] | None, _container("--ulimit", metavar="NAME=VALUE", help="A limit; may be given again.")]
+_Memory = Annotated[str | None, _container("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g.")]
+_User = Annotated[
+    str | None, _container("--user", "-u", metavar="UID[:GID]", help="The user it runs as; by default you.")
+]
+_Workdir = Annotated[
+    str | None, _container("--workdir", "-w", metavar="PATH", help="Where it starts; by default where you are.")
+]
+_Print = Annotated[bool, Option("--print", help="Print the command line to paste, and run nothing.")]
+_Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress.")]
+_NoPreflight = Annotated[bool, Option("--no-preflight", help="Start without `envkit preflight --level passive`.")]
+
+
+@app.command(rich_help_panel=JOB, context_settings={"allow_extra_args": True})
+def run(
+    context: Context,
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    gpus: options.Gpus = "auto",
+    tag: options.Tag = "",
+    flavor: options.FlavorName = "",
+    env: _Env = None,
+    env_file: _EnvFile = None,
+    volume: _Volume = None,
+    publish: _Publish = None,
+    network: _Network = None,
+    shm_size: _Shm = None,
+    ipc: _Ipc = None,
+    ulimit: _Ulimit = None,
+    memory: _Memory = None,
+    user: _User = None,
+    workdir: _Workdir = None,
+    print_it: _Print = False,
+    no_preflight: _NoPreflight = False,
+    no_explain: Annotated[bool, Option("--no-explain", help="Do not explain the output of a command that fails.")] = (
+        False
+    ),
+    quiet: _Quiet = False,
+) -> None:
+    """Run your own command in the image of a spec: `envkit run -- python train.py`.
+
+    The image is built if it is not there. The folder of the spec is at /workspace, where the command starts as you. The
+    exit code is that of the command; what envkit itself says is on stderr, and ends with whose exit code it is.
+    """
+    command: tuple[str, ...] = context.obj or ()
+    if context.args or not command:
+        words = shlex.join([*context.args, *command] or ["python", "train.py"])
+        said = f"the command `{context.args[0]}` must follow --" if context.args else "there is no command after --"
+        raise UsageError(said, f"envkit run -- {words}")
+    options.detail(quiet, False)
+    given = _options(
+        gpus, engine, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir
+    )
+    _start(spec, engine, command, given, tag, flavor, print_it, not no_preflight, not no_explain)
+
+
+@app.command(rich_help_panel=JOB)
+def shell(
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    gpus: options.Gpus = "auto",
+    tag: options.Tag = "",
+    flavor: options.FlavorName = "",
+    env: _Env = None,
+    env_file: _EnvFile = None,
+    volume: _Volume = None,
+    publish: _Publish = None,
+    network: _Network = None,
+    shm_size: _Shm = None,
+    ipc: _Ipc = None,
+    ulimit: _Ulimit = None,
+    memory: _Memory = None,
+    user: _User = None,
+    workdir: _Workdir = None,
+    print_it: _Print = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Open a shell where `envkit run` would start a command."""
+    options.detail(quiet, False)
+    if not print_it and not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("a shell needs a terminal", "use `envkit run -- COMMAND` in scripts")
+    given = _options(
+        gpus, engine, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir
+    )
+    command = (os.environ.get("SHELL") or "sh",) if engine == "local" else ("bash",)
+    _start(spec, engine, command, given, tag, flavor, print_it, False, False)
+
+
+def _options(
+    gpus: str,
+    engine: str,
+    env: list[str] | None,
+    env_files: list[Path] | None,
+    volumes: list[str] | None,
+    publish: list[str] | None,
+    network: str | None,
+    shm_size: str | None,
+    ipc: str | None,
+    ulimits: list[str] | None,
+    memory: str | None,
+    user: str | None,
+    workdir: str | None,
+) -> JobOptions:
+    """What the options mean, before any work; refuses those that an engine without containers cannot follow."""
+    from envkit.launch import job, launch
+    from envkit.runner import runner
+
+    words: dict[str, list[str]] = {
+        "--publish": publish or [],
+        "--network": [network] if network else [],
+        "--shm-size": [shm_size] if shm_size else [],
+        "--ipc": [ipc] if ipc else [],
+        "--ulimit": ulimits or [],
+        "--memory": [memory] if memory else [],
+    }
+    given = {"--volume": volumes, "--user": user, "--workdir": workdir, **words}
+    if engine == "local" and (name := next((name for name, value in given.items() if value), "")):
+        raise UsageError(f"{name} is about a container, and --engine local has none", "leave one of them out")
+    for one in publish or ():
+        job.port(one)
+    if network:
+        job.network(network)
+    read = launch.job_from(
+        env=env or (), env_files=env_files or (), mounts=volumes, shm=shm_size, memory=memory, ipc=ipc, ulimits=ulimits
+    )
+    return job.JobOptions(
+        gpus=runner.default_gpus(gpus),
+        env=read.environment.value,
+        binds=job.binds(read.mounts.value or ()),
+        user=job.user_of(user),
+        workdir=job.working_folder(workdir),
+        words=tuple(word for name, values in words.items() for value in values for word in (name, value)),
+    )
+
+
+def _start(
+    where: Path,
+    engine: str,
+    command: tuple[str, ...],
+    given: JobOptions,
+    tag: str,
+    flavor: str,
+    print_it: bool,
+    preflight: bool,
+    explain: bool,
+) -> NoReturn:
+    """Everything from the spec to the exit code."""
+    from envkit.build.possible import can_be_built
+    from envkit.engine.choice import connect
+    from envkit.launch import job
+    from envkit.plan import lockfile as locks
+    from envkit.plan.spec import load
+    from envkit.runner import runner
+
+    parsed = load(options.spec_at(where))
+    can_be_built(parsed.platform.value, tag)
+    connected = connect(engine, say)
+    runner.are_here(given.gpus, connected)
+    lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
+    if not print_it and (lock is None or not job.is_built(lock, name, connected, flavor)):
+        lock = _built(parsed, name, connected, flavor)
+    if lock is None:
+        raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {where}` first")
+    request = job.request(
+        lock, name, job.project_of(parsed, Path.cwd()), command, given, os.environ, Path.cwd(),
+        flavor=flavor, containers=connected.containers,
+    )  # fmt: skip
+    if print_it:
+        _print(request, connected)
+    job.ready(request)
+    if preflight:
+        _fly(request, connected)
+    _attend(parsed, request, connected, explain)
+
+
+def _built(spec: Spec, name: str, engine: Engine, flavor: str) -> Lock:
+    """Builds the image ``name`` of the spec, locking it first if there is no lock for it; what that takes is imported
+    where it is needed."""
+    from envkit import facts
+    from envkit.build import up as pipeline
+    from envkit.cli.generate import accept
+    from envkit.plan import indexes
+    from envkit.plan.update import ensure_lock
+
+    lock = ensure_lock(spec, facts.load(), lambda: engine, say, accept=accept, workshop=pipeline.workshop)
+    pipeline.write_dockerfile(spec, lock)
+    named = indexes.of(spec.index, spec.extra_index)
+    pipeline.build(lock, engine, say, tag=name, flavor=flavor, indexes=named, wheels=spec.given)
+    return lock
+
+
+def _print(request: JobRequest, engine: Engine) -> NoReturn:
+    made = engine.job_line(request)
+    for name in made.env:
+        warn(f"{name} is not printed: it is a secret; export it before you paste the line")
+    print(shlex.join(made.argv))
+    raise Exit(0)
+
+
+def _fly(request: JobRequest, engine: Engine) -> None:
+    """The passive preflight: a finding ends the run, what stays open is told."""
+    from envkit.launch import job
+    from envkit.launch import preflight as flights
+    from envkit.model import Severity
+    from envkit.system.files import cache_dir
+
+    image = request.image if engine.containers else ""
+    asked = flights.PreflightRequest(image, job.declared(request), "passive", kept=cache_dir() / "launches")
+    made = flights.run(asked, lambda: engine, request.gpus, lambda line: None)
+    code = made.exit_code(Severity.ERROR)
+    if code == 1 and (found := flights.cause(made, Severity.ERROR)):
+        warn(f"cause: {found.message}")
+        warn(f"fix: {found.fix}")
+        warn("envkit: the command was not started: preflight found an error; --no-preflight starts it all the same")
+        raise Exit(1)
+    if code == 3:
+        warn(f"preflight is undecided, starting all the same: {flights.doubt(made) or 'nothing was judged'}")
+    else:
+        say(f"preflight passed in {made.elapsed_s:.1f} s")
+
+
+def _attend(spec: Spec, request: JobRequest, engine: Engine, explain: bool) -> NoReturn:
+    """Runs the command for the person at the terminal, and exits as it did."""
+    from dataclasses import replace
+
+    from envkit.engine import JobLine
+    from envkit.engine.docker_run import refused
+    from envkit.system.attended import Attended, attended
+
+    on_terminal = os.isatty(0) and os.isatty(1)
+    request = replace(request, terminal=on_terminal, stdin=on_terminal or not os.isatty(0))
+    seen: list[Attended] = []
+
+    def attend(line: JobLine) -> int:
+        if not shutil.which(line.argv[0]):
+            raise UsageError(f"there is no program `{line.argv[0]}` on PATH", f"install it, or see `{line.argv[0]}`")
+        seen.append(attended(line.argv, env={**os.environ, **line.env}))
+        return seen[0].exit
+
+    end = engine.attend(request, attend)
+    if why := end.not_started or (refused(end.exit, seen[0].text[-1000:]) if seen else ""):
+        warn(f"envkit: the command was not started: {why}")
+        raise Exit(end.exit)
+    if end.exit == 0:
+        raise Exit(0)
+    if end.out_of_memory:
+        warn("envkit: the kernel killed a process of the container at its memory limit; --memory raises it")
+    warn(f"envkit: exit code {end.exit} is the command's own{_signal(end.exit)}")
+    if explain and seen and not seen[0].stopped and end.exit != 128 + signal.SIGINT:
+        _explained(spec, request, engine, seen[0].text)
+    raise Exit(end.exit)
+
+
+def _signal(code: int) -> str:
+    from envkit.system.proc import signal_name
+
+    return f" ({signal_name(code - 128)})" if 128 < code <= 192 else ""
+
+
+def _explained(spec: Spec, request: JobRequest, engine: Engine, text: str) -> None:
+    """What `explain` makes of the output, on stderr, and the line to go on with."""
+    from envkit.explain import explain
+    from envkit.launch import job
+    from envkit.system import files
+
+    kept = files.folder(job.folder_of(spec.name)) / "output.log"
+    files.write(kept, text, 0o600)
+    found = explain.answer(explain.ExplainRequest((str(kept),), (), None, (), False), lambda line: None)
+    if explain.exit_code(found) == 1:
+        sys.stderr.write(explain.printed(found, "console", None, sys.stderr))
+    else:
+        warn("its output does not show the cause")
+    warn(f"the output is in {kept}; to look closer: {shlex.join(job.debug_words(request, engine))}")
