@@ -98,6 +98,7 @@ def tools(entry: Entry, facts: Facts) -> Mapping[str, str]:
     programs = {tool for _, tool, _ in lock.programs}
     packages = {name.partition("=")[0] for names in lock.apt.values() for name in names}
     cuda = lock.cuda
+    assert cuda is not None  # no image of envkit's is for CPUs
     found = {}
     for tool in dict.fromkeys(row.tool for row in facts.tools if row.how == "apt-nvidia"):
         rows = [row for row in facts.tools if row.tool == tool and row.cuda_major == cuda.major]

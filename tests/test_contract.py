@@ -89,6 +89,7 @@ STEPS = {
         ("apt", "derive", "refusal", "sources"),
         ("resolve",),
         ("together",),
+        ("cpu",),
         ("solve",),
         ("compiled",),
         ("update", "requires"),

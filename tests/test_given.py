@@ -190,6 +190,6 @@ def test_a_vendored_folder_holds_it_with_the_others(index: Index, tmp_path: Path
     spec = job(tmp_path, index, '"./mine/ours-1.0-py3-none-any.whl"')
     made = solve_lock(spec, load_facts(), quiet, may_stay_open=OPEN)
     few = replace(made, wheels=tuple(pin for pin in made.wheels if pin.name in ("ours", "einops")))
-    vendor.fetch_wheels(few, load_facts(), Indexes(Access(index.url)), spec.given, tmp_path / "out")
+    vendor.fetch_wheels(few, Indexes(Access(index.url)), spec.given, tmp_path / "out")
     assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
     assert {each.name.split("-")[0] for each in (tmp_path / "out").iterdir()} == {"ours", "einops", "uv"}

@@ -18,7 +18,6 @@ from envkit.build import up, vendor
 from envkit.engine import BuildRequest, BuiltImage
 from envkit.engine.local import LocalEngine
 from envkit.errors import UsageError
-from envkit.facts import load as load_facts
 from envkit.plan import indexes
 from envkit.plan import lockfile as locks
 from envkit.plan.spec import load, parse
@@ -257,12 +256,12 @@ def test_vendored_wheels_come_from_a_closed_index(
     path = Path(__file__).parent.parent / "images" / "torch-2.6-cu124" / "envkit.lock"
     lock = replace(locks.parse(path.read_text(), "x"), wheels=(pin,), installer=uv, backend="")
     target = tmp_path / "wheels-here"
-    vendor.fetch_wheels(lock, load_facts(), indexes.of(text, ()), (), target)
+    vendor.fetch_wheels(lock, indexes.of(text, ()), (), target)
     assert sorted(each.name for each in target.iterdir()) == [pin.file, uv.file]
     assert planted(tmp_path) == []
     monkeypatch.setenv("QZ_TOKEN", "another")
     with pytest.raises(UsageError, match="does not accept the credential of the variable QZ_TOKEN"):
-        vendor.fetch_wheels(lock, load_facts(), indexes.of(text, ()), (), target)
+        vendor.fetch_wheels(lock, indexes.of(text, ()), (), target)
 
 
 @pytest.mark.parametrize(

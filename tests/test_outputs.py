@@ -112,8 +112,8 @@ def test_only_the_debug_image_gets_more_than_a_container_has() -> None:
         flavor for flavor in Flavor for flag in flags.run_flags(LOCK, flavor) if flag.arguments[0] == "--cap-add"
     }
     assert capable == {Flavor.DEBUG}
-    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in flags.notes(Flavor.DEBUG))
-    assert flags.notes(Flavor.RUNTIME) == ()
+    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in flags.notes(LOCK, Flavor.DEBUG))
+    assert flags.notes(LOCK, Flavor.RUNTIME) == ()
 
 
 def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:

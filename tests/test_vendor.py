@@ -11,7 +11,6 @@ from test_prove import FakeEngine
 
 from envkit.build import up, vendor
 from envkit.errors import UsageError
-from envkit.facts import load as load_facts
 from envkit.plan import apt
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Deb, Lock, Pin
@@ -155,7 +154,7 @@ def saved(lock: Lock, folder: Path) -> UsageError:
     engine = FakeEngine({})
     said: list[str] = []
     with pytest.raises(UsageError) as caught:
-        vendor.save(lock, folder, engine, load_facts(), said.append)
+        vendor.save(lock, folder, engine, said.append)
     assert not said and engine == FakeEngine({})  # it was asked for nothing
     return caught.value
 

@@ -13,10 +13,12 @@ from typing import Any
 from envkit import __version__
 from envkit.build.flags import JUPYTER_PORT, SSH_PORT, WORKSPACE, image, notes, run_flags
 from envkit.build.render import template
-from envkit.plan.lockfile import Lock, requirements, upto
+from envkit.plan.lockfile import Lock, built_for, requirements, upto
 from envkit.plan.spec import Flavor
 
 _EXTENSIONS = ("ms-python.python", "ms-toolsai.jupyter", "ms-vscode.cpptools", "nvidia.nsight-vscode-edition")
+
+_DEVICES = [{"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"], "capabilities": ["gpu"]}]
 
 
 def _commented(texts: list[str]) -> str:
@@ -45,13 +47,7 @@ def compose(lock: Lock, flavor: Flavor) -> str:
         "init": True,
         "stdin_open": True,
         "tty": True,
-        "deploy": {
-            "resources": {
-                "reservations": {
-                    "devices": [{"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"], "capabilities": ["gpu"]}]
-                }
-            }
-        },
+        **({"deploy": {"resources": {"reservations": {"devices": _DEVICES}}}} if lock.cuda else {}),
         "shm_size": "8g",
         "ulimits": {"memlock": -1},
     }
@@ -78,7 +74,7 @@ def compose(lock: Lock, flavor: Flavor) -> str:
     head = [
         f"Written by envkit {__version__} from envkit.lock: {flavor.value} of {lock.name}.",
         *(f"{' '.join(flag.arguments)}: {flag.why}" for flag in run_flags(lock, flavor)),
-        *notes(flavor),
+        *notes(lock, flavor),
     ]
     if flavor is Flavor.DEBUG:
         head.append('Start it with ENVKIT_SSH_KEY="$(cat ~/.ssh/id_ed25519.pub)" docker compose up.')
@@ -127,6 +123,8 @@ def apptainer(lock: Lock) -> str:
         {
             "lock": lock,
             "version": __version__,
+            "built_for": built_for(lock),
+            "nv": " --nv" if lock.cuda else "",
             "image": image(lock, Flavor.RUNTIME),
             "base": f"{lock.image}@{lock.digest}" if lock.origin == "registry" and lock.digest else lock.image,
             "packages": tuple(f"{deb.name}={deb.version}" for deb in debs) if exact else names,

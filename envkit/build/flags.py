@@ -30,8 +30,9 @@ def run_flags(lock: Lock, flavor: Flavor) -> tuple[Flag, ...]:
 
     Ports are those of the loopback alone; nothing here makes the container privileged.
     """
+    gpus = Flag(("--device", "nvidia.com/gpu=all"), "the GPUs, by CDI; for an engine without CDI use --gpus all")
     flags = [
-        Flag(("--device", "nvidia.com/gpu=all"), "the GPUs, by CDI; for an engine without CDI use --gpus all"),
+        *([gpus] if lock.cuda else []),
         Flag(("--init",), "stops and reaps processes that the first process leaves behind"),
         Flag(
             ("--shm-size", "8g"), "DataLoader workers and NCCL pass tensors through /dev/shm, which is 64 MB by default"
@@ -57,14 +58,17 @@ def run_flags(lock: Lock, flavor: Flavor) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-def notes(flavor: Flavor) -> tuple[str, ...]:
+def notes(lock: Lock, flavor: Flavor) -> tuple[str, ...]:
     """What no flag of ours can give, and who can."""
     if flavor is not Flavor.DEBUG:
         return ()
+    cores = "the host decides in kernel.core_pattern where core dumps are written"
+    if not lock.cuda:
+        return (cores,)
     return (
         "GPU performance counters (ncu, nsys --gpu-metrics-device) are for administrators (ERR_NVGPUCTRPERM): let the"
         " host load the driver with NVreg_RestrictProfilingToAdminUsers=0, or add --cap-add SYS_ADMIN, which gives the"
         " container most of root's power over the host",
         "nsys samples the CPU only if the host's kernel.perf_event_paranoid is 2 or less",
-        "the host decides in kernel.core_pattern where core dumps are written",
+        cores,
     )

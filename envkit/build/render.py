@@ -15,7 +15,7 @@ import jinja2
 
 from envkit import __version__
 from envkit.plan.flavors import stand_in
-from envkit.plan.lockfile import TORCH_NEEDS, Lock, dump, requirements
+from envkit.plan.lockfile import TORCH_NEEDS, Lock, built_for, dump, requirements
 from envkit.system import files
 
 CUDA = "cuda"  # the stage of CUDA's libraries, which takes most of the bytes, and the name of their wheels' group
@@ -60,6 +60,16 @@ class _Plan:
         return pinned if self.lock.archive else self.lock.apt.get(layer, ())
 
     @property
+    def cuda(self) -> bool:
+        """Whether the wheels bring CUDA: not where the base does, and not beside a torch without it."""
+        return self.lock.cuda is not None and not self.lock.preinstalled
+
+    @property
+    def built_for(self) -> str:
+        """What torch computes with, in words."""
+        return built_for(self.lock)
+
+    @property
     def tools(self) -> tuple[str, ...]:
         """The packages of the stage that makes the other layers: of the tools, those that the image has as well; all
         where versions, and with them whole closures, are unknown."""
@@ -88,7 +98,7 @@ def _groups(lock: Lock) -> Iterator[Group]:
         kinds = {"wheels": runtime}
     else:
         kinds = {
-            CUDA: [pin for pin in runtime if pin.name.startswith("nvidia-")],
+            CUDA: [pin for pin in runtime if lock.cuda and pin.name.startswith("nvidia-")],
             "triton": [pin for pin in runtime if pin.name == "triton"],
             "torch": [pin for pin in runtime if pin.name == "torch"],
             "torch-needs": [pin for pin in runtime if pin.name in TORCH_NEEDS],
@@ -153,7 +163,7 @@ def dockerfile(lock: Lock) -> str:
         apt_epoch=apt_epoch(lock),
         components=" ".join(part for part in lock.components if part != "main") or "-",
         stand_in=stand_in(lock.given),
-        cuda_home=not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
+        cuda_home=lock.cuda is not None and not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
         lock_sha256=sha256(dump(lock).encode()).hexdigest(),
         guard=guard_text() if lock.guard else "",
     )

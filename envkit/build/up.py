@@ -135,7 +135,7 @@ def build(
                 tag=tag or f"envkit/{lock.name}:{'latest' if flavor == lock.flavor else flavor}",
                 timeout_s=BUILD_S,
                 target=flavor,
-                ahead="" if lock.preinstalled else render.CUDA,
+                ahead=render.CUDA if lock.cuda and not lock.preinstalled else "",
                 args=args,
                 labels=labels,
                 secrets=secrets,

@@ -18,7 +18,7 @@ from pathlib import Path
 from envkit.build import up
 from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
-from envkit.facts import Facts
+from envkit.facts.rows import own_index
 from envkit.plan import apt, compiled, given, sources
 from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
@@ -66,7 +66,6 @@ def save(
     lock: Lock,
     directory: Path,
     engine: Engine,
-    facts: Facts,
     say: Say,
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
@@ -86,7 +85,7 @@ def save(
     named = indexes or Indexes()
 
     def fetch(target: Path) -> None:
-        fetch_wheels(lock, facts, named, wheels, target)
+        fetch_wheels(lock, named, wheels, target)
         again = compiled.compiled_again(lock, engine, up.workshop, named, files.cache_dir(), say)
         sources.gather(lock, target, files.cache_dir(), say, named, again=again)
 
@@ -128,7 +127,7 @@ def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
     apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
 
 
-def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, wheels: tuple[GivenWheel, ...], target: Path) -> None:
+def fetch_wheels(lock: Lock, indexes: Indexes, wheels: tuple[GivenWheel, ...], target: Path) -> None:
     """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
     with files.scratch("wheels") as folder:
         wanted = folder / "requirements.txt"
@@ -139,8 +138,7 @@ def fetch_wheels(lock: Lock, facts: Facts, indexes: Indexes, wheels: tuple[Given
         command += ["--only-binary=:all:", f"--python-version={lock.python}", f"--dest={target}", f"-r{wanted}"]
         command += [f"--platform={tag}" for tag in _platforms(lock)]
         if lock.backend:
-            row = next((row for row in facts.torch(str(lock.torch)) if row.variant == lock.backend), None)
-            command += [f"--extra-index-url={row.index}"] if row else []
+            command.append(f"--extra-index-url={own_index(lock.backend)}")
         done = proc.run(command, timeout_s=_BUDGET_S, env=indexes.environment())
     if done.exit != 0 or done.timed_out:
         if "No space left on device" in done.stderr:

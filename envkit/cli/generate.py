@@ -133,8 +133,10 @@ def lock(
 
 def headline(path: Path, made: Lock) -> str:
     """What a lock holds, as one line."""
+    from envkit.plan.lockfile import built_for
+
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
-    return f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}"
+    return f"{path}: torch {made.torch} for {built_for(made)}, {len(made.wheels)} wheels, {debs}, base {made.image}"
 
 
 def accept(spec: Spec, known: Facts, made: Lock) -> None:
@@ -320,7 +322,7 @@ def save_inputs(
     )  # fmt: skip
     with no_room.into(directory):
         named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
-        vendor.save(made, directory, connected, facts.load(), say, named, parsed_spec.given)
+        vendor.save(made, directory, connected, say, named, parsed_spec.given)
     print(directory)
 
 

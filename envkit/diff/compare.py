@@ -72,6 +72,11 @@ class _Stack:
     gpus: tuple[tuple[str, Sm], ...] = ()
     drivers: tuple[str, ...] = ()
 
+    @property
+    def cpu(self) -> bool:
+        """Whether its torch is known to be built without CUDA."""
+        return self.torch not in ("", _NO_TORCH) and not self.cuda
+
 
 def locks(old: Lock, new: Lock, facts: Facts) -> tuple[Change, ...]:
     """What the change from one lock to another means, the weightiest first; none for the same content.
@@ -206,13 +211,13 @@ def _of_lock(lock: Lock, facts: Facts) -> _Stack:
     drivers = lock.wish.get("drivers", ())
     return _Stack(
         torch=_torch_name(lock.torch, lock.variant),
-        cuda=str(lock.cuda),
+        cuda=str(lock.cuda or ""),
         python=str(lock.python),
         machine=machine,
         os=lock.os,
         glibc=_glibc(lock.os, facts),
         driver=str(lock.driver or ""),
-        code=_code(row, machine),
+        code=_code(row, machine) if lock.cuda else ((), ()),
         gpus=tuple((name, Sm.parse(sm)) for name, sm, _ in lock.gpus),
         drivers=(drivers,) if isinstance(drivers, str) and drivers else tuple(drivers),
     )
@@ -227,14 +232,14 @@ def _resolved(spec: Spec, facts: Facts) -> tuple[Choice | None, str]:
 
 def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
     return _Stack(
-        torch=_torch_name(choice.torch, choice.row.variant if choice.row else ""),
-        cuda=str(choice.cuda),
+        torch=_torch_name(choice.torch, choice.variant),
+        cuda=str(choice.cuda or ""),
         python=str(settled(spec, facts)[0].python),
         machine=spec.platform.machine,
         os=choice.os,
         glibc=_glibc(choice.os, facts),
         driver=str(choice.driver or ""),
-        code=_code(choice.row, spec.platform.machine),
+        code=_code(choice.row, spec.platform.machine) if choice.cuda else ((), ()),
         gpus=tuple((target.name, target.sm) for target in choice.targets),
         drivers=tuple(map(str, spec.drivers)),
     )
@@ -274,7 +279,7 @@ def _cuda(text: str) -> Cuda | None:
 def _stacks(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
     if all(stack.torch not in ("", _NO_TORCH) for stack in (old, new)):  # without torch nothing of it can move
         yield from _architectures(old, new, facts)
-        yield from _driver(old.driver, new.driver, facts)
+        yield from _driver(old, new, facts)
         yield from _fleet(old, new, facts)
         yield from _cudas(old.cuda, new.cuda)
     yield from _pair("torch", "torch", old.torch, new.torch, Weight.BREAKING)
@@ -300,13 +305,15 @@ def _cudas(old: str, new: str) -> Iterator[Change]:
         yield Change("cuda", text, old, new, Weight.BREAKING)
 
 
-def _driver(old: str, new: str, facts: Facts) -> Iterator[Change]:
+def _driver(one: _Stack, other: _Stack, facts: Facts) -> Iterator[Change]:
     """The oldest driver that serves, and the branches between the two floors."""
+    old, new = one.driver, other.driver
     if old == new:
         return
-    text = f"minimum driver {old or 'not known'} -> {new or 'not known'}"
+    before, after = (stack.driver or ("none" if stack.cpu else "not known") for stack in (one, other))
+    text = f"minimum driver {before} -> {after}"
     if not old or not new:
-        yield Change("driver", text, old, new, Weight.BREAKING)
+        yield Change("driver", text, old, new, Weight.NOTABLE if other.cpu else Weight.BREAKING)
         return
     low, high = sorted((Driver(old), Driver(new)))
     below = [row for row in facts.drivers if (row.latest < high if row.latest else row.branch < high.major)]
@@ -351,6 +358,11 @@ def _architectures(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
     if old.code == new.code and (old.code[0] is not None or old.torch == new.torch):
         return
     if not old.cuda and not new.cuda:
+        return
+    if new.cpu:
+        yield Change(
+            "architecture", f"torch {new.torch} is built without CUDA: it runs on no GPU", "", "", Weight.BREAKING
+        )
         return
     unread = [stack.torch or "not observed" for stack in (old, new) if stack.code[0] is None]
     if unread:

@@ -37,6 +37,11 @@ def columns(kind: type[Any]) -> tuple[str, ...]:
     return tuple(sorted((field.name for field in fields(kind)), key=lambda name: name in _LAST))
 
 
+def own_index(variant: str) -> str:
+    """The address of PyTorch's own wheel index for a build ("cuXYZ", "cpu")."""
+    return f"https://download.pytorch.org/whl/{variant}"
+
+
 @dataclass(frozen=True, slots=True)
 class TorchRow(Sourced):
     """One torch release built for one CUDA.
@@ -80,7 +85,7 @@ class TorchRow(Sourced):
     @property
     def index(self) -> str:
         """The address of the wheel index that holds this build."""
-        return f"https://download.pytorch.org/whl/{self.variant}"
+        return own_index(self.variant)
 
     def runs_on_python(self, python: Python) -> bool | None:
         """Whether the release has a wheel for this CPython (not free-threaded); None where that was not read.

@@ -250,7 +250,7 @@ def _account(uid: int) -> str:
 
 def _home(lock: Lock) -> Path:
     """Where jobs keep files between runs: a folder for each stack, for what is compiled for one is wrong in another."""
-    return folder_of(lock.name) / f"torch{lock.torch}-cuda{lock.cuda}-python{lock.python}"
+    return folder_of(lock.name) / f"torch{lock.torch}-{f'cuda{lock.cuda}' if lock.cuda else 'cpu'}-python{lock.python}"
 
 
 def _shared(environ: Mapping[str, str]) -> tuple[Bind, ...]:

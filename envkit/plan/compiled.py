@@ -43,7 +43,7 @@ from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source
 from envkit.plan.sources import Failed
-from envkit.plan.spec import Platform, Spec, TorchWish
+from envkit.plan.spec import CPU, Platform, Spec, TorchWish
 from envkit.system import files, proc
 from envkit.system.index import IndexFile
 from envkit.system.proc import Completed
@@ -60,7 +60,6 @@ Resolve = Callable[[Sequence[str]], tuple[Pin, ...]]
 
 BUDGET_S = 4 * 3600.0  # for each hook; the longest known packages take an hour on eight processors
 ARGV = ("python3", f"{WORK}/compile.py")
-CPU = "cpu"  # Source.compiled where no GPU is meant
 _RECIPE = 1  # part of the key of what is kept: count up when the same input makes another wheel
 _MOST_WHEEL = 8 << 30  # bytes, unpacked
 _SHOWN = 12  # lines of a failed build

@@ -80,8 +80,9 @@ def stand_in(given: tuple[str, ...]) -> str:
     )
 
 
-def extras(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda, preinstalled: bool) -> Extras:
-    """What the flavors of the image for ``spec`` hold on ``os`` around a torch built for ``cuda``.
+def extras(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda | None, preinstalled: bool) -> Extras:
+    """What the flavors of the image for ``spec`` hold on ``os`` around a torch built for ``cuda``; without one, none of
+    NVIDIA's tools.
 
     ``preinstalled`` says that the base brings torch.
     """
@@ -97,7 +98,8 @@ def extras(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda, preinstalled: bool) 
     given: list[str] = []
     non_free = False
     for layer, tools in (("devel", _DEVEL_TOOLS), ("debug", _DEBUG_TOOLS)):
-        for tool in tools:
+        for tool in tools if cuda else ():
+            assert cuda is not None
             found = _found(spec, facts, os, cuda, tool)
             if isinstance(found, str):
                 missing += [(tool, found)] if found else []

@@ -26,7 +26,7 @@ from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
 from envkit.plan import indexes
 from envkit.plan.inputs import admits_python
-from envkit.plan.spec import APT, NAME, Base, Flavor, Platform, Spec
+from envkit.plan.spec import APT, CPU, NAME, Base, Flavor, Platform, Spec
 from envkit.system import files
 from envkit.versions import Cuda, Driver, Python
 
@@ -94,19 +94,20 @@ class Source:
 class Lock:
     """What was chosen and pinned; ``wish`` is what the spec asked for when it was.
 
+    ``cuda`` is None for a build of torch without CUDA, which needs no driver, and whose ``variant`` is "cpu".
     ``cudnn``, ``nccl`` and ``triton`` are empty and ``driver`` is None where the facts do not know them.  ``flavor`` is
     the default target; like ``name`` it is today's spec's.  ``image`` is the reference the Dockerfile starts from,
     ``suite`` the Debian suite that can stand in for it where no registry is reached, ``digest`` the content of the base
     that the Debian packages were solved against, empty if none was seen; ``origin`` says what that is the digest of:
-    "registry", a manifest, or "packages", a tree made from them.  ``backend`` names PyTorch's own index ("cuXYZ") for
-    builds that the default index does not hold.  ``preinstalled`` means that the base brings torch and the wheels are
-    what is added to it.  ``epoch`` is the newest upload time among the wheels, in seconds since 1970.  ``archive`` is
-    the date of the Debian archive that ``debs`` are from (UTC, ISO 8601), empty if the packages are locked by name
-    only; ``components`` are the parts of the archive that they need, ``apt`` the names asked for, by layer.  ``gpus``
-    are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path in site-packages) of
-    the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given`` is what a stand-in
-    package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.  ``guard``, which is
-    today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
+    "registry", a manifest, or "packages", a tree made from them.  ``backend`` names PyTorch's own index ("cuXYZ",
+    "cpu") for builds that the default index does not hold.  ``preinstalled`` means that the base brings torch and the
+    wheels are what is added to it.  ``epoch`` is the newest upload time among the wheels, in seconds since 1970.
+    ``archive`` is the date of the Debian archive that ``debs`` are from (UTC, ISO 8601), empty if the packages are
+    locked by name only; ``components`` are the parts of the archive that they need, ``apt`` the names asked for, by
+    layer.  ``gpus`` are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path in
+    site-packages) of the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given`` is
+    what a stand-in package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.
+    ``guard``, which is today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
     ``derived`` says that the facts did not have this torch, and what the lock says of it is from its METADATA alone.
     ``wheels`` and ``debs`` are in the order of LAYERS, then by name; ``sources`` are of the wheels that were built.
     """
@@ -115,7 +116,7 @@ class Lock:
     wish: Mapping[str, str | tuple[str, ...]]
     torch: Version
     variant: str
-    cuda: Cuda
+    cuda: Cuda | None
     cudnn: str
     nccl: str
     triton: str
@@ -163,6 +164,11 @@ class Lock:
 def requirements(pins: Iterable[Pin]) -> str:
     """Requirement lines with hashes, in the order given."""
     return "".join(f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}\n" for pin in pins)
+
+
+def built_for(lock: Lock) -> str:
+    """What a lock's torch computes with, in words."""
+    return f"CUDA {lock.cuda}" if lock.cuda else "the CPU"
 
 
 # What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
@@ -258,7 +264,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
     lock serves all of them."""
     return {
         "torch": str(spec.torch),
-        "cuda": str(spec.cuda or "auto"),
+        "cuda": spec.build_wish,
         "python": "auto" if spec.any_python else str(spec.python),
         "os": spec.os,
         "base": spec.base.value,
@@ -335,7 +341,8 @@ def dump(lock: Lock) -> str:
         made = "`envkit build` makes the base of the digest below"
         lines.append(f"# {made}; a plain `docker build` of the Dockerfile takes {lock.image} by its tag.\n")
     lines.append(f"format = {FORMAT}\n")
-    lines += [f"{key} = {_quote(str(getattr(lock, key) or ''))}\n" for key in _TEXTS]
+    texts = {key: str(getattr(lock, key) or "") for key in _TEXTS} | ({} if lock.cuda else {"cuda": CPU})
+    lines += [f"{key} = {_quote(text)}\n" for key, text in texts.items()]
     lines.append(f"components = {_texts(lock.components)}\n")
     lines.append(f"given = {_texts(lock.given)}\n")
     lines.append(f"preinstalled = {str(lock.preinstalled).lower()}\n")
@@ -483,7 +490,7 @@ class _Written(msgspec.Struct, kw_only=True):
     name: Annotated[str, _like(NAME.pattern)]  # of an image and its volumes: one with "/" in front would be a folder
     torch: _Version
     variant: _Plain
-    cuda: Annotated[str, _like(_NUMBERS)]
+    cuda: Annotated[str, _like(f"{_NUMBERS}|{CPU}")]
     cudnn: _Plain
     nccl: _Plain
     triton: _Plain
@@ -496,7 +503,7 @@ class _Written(msgspec.Struct, kw_only=True):
     suite: Annotated[str, _like(r"[a-z]*")]
     digest: Annotated[str, _like(r"(?:sha256:[0-9a-f]{64})?")]
     origin: Literal["", "packages", "registry"]
-    backend: Annotated[str, _like(r"(?:cu[0-9]+)?")]
+    backend: Annotated[str, _like(r"(?:cu[0-9]+|cpu)?")]
     driver: Annotated[str, _like(f"(?:{_NUMBERS})?")]
     archive: Annotated[str, _like(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")]
     preinstalled: bool
@@ -550,7 +557,11 @@ def parse(text: str, where: str) -> Lock:
         ) from error
 
 
-_TYPES: Mapping[str, Callable[[str], Any]] = {"torch": Version, "cuda": Cuda, "python": Python}
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    "torch": Version,
+    "cuda": lambda text: None if text == CPU else Cuda(text),
+    "python": Python,
+}
 
 
 def _lock(written: _Written) -> Lock:

@@ -102,7 +102,7 @@ def _keys(request: Request) -> tuple[str, ...]:
         "packages": bool(str(request.beside)),
         "base": spec.base is not Base.WHEELS,
         "tag": bool(spec.tag),
-        "cuda": spec.cuda is not None,
+        "cuda": spec.cpu or spec.cuda is not None,
         "torch": True,
     }
     return (*(kind.key for kind in request.kinds), *(key for key, there in given.items() if there))
@@ -120,7 +120,7 @@ def _as_written(request: Request, keys: frozenset[str]) -> str:
         "packages": f'["torch{request.beside}"]',
         "base": f'"{spec.base}" with flavor = "{spec.flavor}"',
         "tag": f'"{spec.tag}"',
-        "cuda": f'"{spec.cuda}"',
+        "cuda": f'"{spec.build_wish}"',
         "torch": f'"{spec.torch}"',
     }
     shown = [f"gpus = {quoted(names)}"] if names else []

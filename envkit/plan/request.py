@@ -142,7 +142,12 @@ def oses_of(spec: Spec, facts: Facts) -> tuple[OsRow, ...]:
 
 
 def cuda_fits(spec: Spec, row: TorchRow) -> bool:
-    """Whether the build is for the CUDA that the spec names, if it names one."""
+    """Whether the build is for the CUDA that the spec names, if it names one.
+
+    A build without CUDA has no row of its own: the default build of its release stands in for it (Facts.torch_builds).
+    """
+    if spec.cpu:
+        return row.default
     return spec.cuda is None or row.cuda.upto(2) == spec.cuda.upto(2)
 
 
@@ -155,7 +160,7 @@ def of_build(request: Request, row: TorchRow, platform: Platform) -> Iterator[Ob
     elif not row.published:
         text = f"it was announced that torch {row.name} would not be published"
         yield Obstacle(Weight.PUBLISHED, ALWAYS, text, row.source, row.seen)
-    built = on_machine(row, machine)
+    built = spec.cpu or on_machine(row, machine)
     if not built:
         text = f"no source confirms that torch {row.name} has CUDA on {machine}"
         if row.default and row.pypi_aarch64 == "cpu":
@@ -174,7 +179,8 @@ def of_build(request: Request, row: TorchRow, platform: Platform) -> Iterator[Ob
         yield from _of_kernel_driver(request, kind)
         if built:
             yield from _of_gpu(request, row, kind, machine)
-    yield from _of_driver(request, row, machine)
+    if not spec.cpu:
+        yield from _of_driver(request, row, machine)
 
 
 def _of_gpu(request: Request, row: TorchRow, kind: Kind, machine: str) -> Iterator[Obstacle]:

@@ -32,7 +32,7 @@ from envkit.plan.request import (
     oses_of,
     quoted,
 )
-from envkit.plan.spec import ANY_PYTHON, Base, Platform, Spec, TorchWish
+from envkit.plan.spec import ANY_PYTHON, CPU, Base, Platform, Spec, TorchWish
 from envkit.versions import Cuda, Driver, Glibc, Python, Sm, Torch
 
 _MOST_CHANGES = 4
@@ -57,14 +57,16 @@ class Choice:
 
     ``requirements`` is what must be solved to wheels for the runtime, ``base_requirements`` the part that the base
     image already holds, ``extras`` what each flavor needs besides; ``row`` is None for a base with a build of torch
-    that the facts do not describe (NGC).  ``os`` is empty where the base's own system was not read; ``glibc`` is then
-    the oldest of all systems known, so that any wheel chosen fits.  ``notes`` are sentences with their source: what is
-    granted and may still disappoint.
+    that the facts do not describe (NGC), and the row of its release's default build where ``cuda`` is None, which is a
+    build without it.  Of such a one ``plain`` says that a wheel without "+cpu" is one too, and ``others`` are
+    requirements that keep out what builds for CUDA an index has beside it.  ``os`` is empty where the base's own system
+    was not read; ``glibc`` is then the oldest of all systems known, so that any wheel chosen fits.  ``notes`` are
+    sentences with their source: what is granted and may still disappoint.
     """
 
     row: TorchRow | None = None
     torch: Version
-    cuda: Cuda
+    cuda: Cuda | None
     cudnn: str
     nccl: str
     triton: str = ""
@@ -80,6 +82,18 @@ class Choice:
     requirements: tuple[str, ...]
     base_requirements: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    plain: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """The build of torch as the local part of its version names it: "cuXYZ" or "cpu"; "" where it is not known."""
+        return CPU if self.cuda is None else self.row.variant if self.row else ""
+
+    @property
+    def built_for(self) -> str:
+        """What it computes with, in words."""
+        return "the CPU" if self.cuda is None else f"CUDA {self.cuda}"
 
 
 def resolve(spec: Spec, facts: Facts) -> Choice:
@@ -166,7 +180,7 @@ def _choice(request: Request, row: TorchRow, os: OsRow) -> Choice:
     spec, machine = request.spec, request.spec.platform.machine
     covers = [(name, gpu, request.cover(row, gpu, machine)) for name, gpu in request.gpus]
     targets = tuple(Target(name, gpu.sm, _served_by(covered)) for name, gpu, covered in covers)
-    floor = request.floor(row)
+    floor, cpu = request.floor(row), spec.cpu
     compiled = any(covered.state == "ptx" for _, _, covered in covers)
     preinstalled = spec.base is Base.PYTORCH
     image = os.image
@@ -177,25 +191,29 @@ def _choice(request: Request, row: TorchRow, os: OsRow) -> Choice:
         image = tag.reference
     # On a base that holds torch it only keeps its companions in step, for which any build of the release will do.
     torch = f"torch=={row.torch}" if row.default or preinstalled else f"torch=={row.name}"
+    backend = "" if row.default or preinstalled else row.variant
+    if cpu:
+        torch, backend = f"torch=={row.torch}+{CPU}", CPU
     return Choice(
         row=row,
         torch=Version(str(row.torch)),
-        cuda=row.cuda,
-        cudnn=str(row.cudnn or ""),
-        nccl=str(row.nccl or ""),
-        triton=row.triton or "",
+        cuda=None if cpu else row.cuda,
+        cudnn="" if cpu else str(row.cudnn or ""),
+        nccl="" if cpu else str(row.nccl or ""),
+        triton="" if cpu else row.triton or "",
         os="" if preinstalled else os.name,
         glibc=min(other.glibc for other in request.facts.oses) if preinstalled else os.glibc,
         image=image,
         suite=os.codename if spec.base is Base.WHEELS and os.name.startswith("debian") else "",
-        backend="" if row.default or preinstalled else row.variant,
+        backend=backend,
         preinstalled=preinstalled,
-        driver=floor.own if compiled else floor.compat,
+        driver=None if cpu else floor.own if compiled else floor.compat,
         targets=targets,
-        extras=extras(spec, request.facts, os, row.cuda, preinstalled),
+        extras=extras(spec, request.facts, os, None if cpu else row.cuda, preinstalled),
         requirements=(torch, *(() if preinstalled else _NEEDED), *_packages(spec, Version(str(row.torch)))),
         base_requirements=(torch,) if preinstalled else (),
         notes=tuple(_notes(request, row, tag)),
+        plain=cpu and spec.platform is Platform.ARM64 and row.pypi_aarch64 == CPU,
     )
 
 
@@ -216,7 +234,7 @@ def _of_derived(request: Request, row: DerivedRow) -> Iterator[str]:
     if request.kinds:
         gpus = listed([str(kind) for kind in request.kinds])
         yield f"whether torch {row.torch} has code for {gpus} is not known before it is built and probed"
-    if request.floor(row).compat is None:
+    if not request.spec.cpu and request.floor(row).compat is None:
         yield f"which drivers run CUDA {row.cuda} is not known"
 
 
@@ -329,7 +347,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
 def _changes(spec: Spec, facts: Facts) -> Iterator[str]:
     """At most _MOST_CHANGES changes after which the facts allow a choice, each tried: of torch, of one other key, and
     where none of these does, of one key and torch."""
-    any_torch = replace(spec, torch=TorchWish(">0"), cuda=None)
+    any_torch = replace(spec, torch=TorchWish(">0"), cuda=None)  # with `cpu` it stays without CUDA
     rounds = (("", [(torch_said, any_torch), *_changed(spec, facts)]), (" and ", _changed(any_torch, facts)))
     found = 0
     for beside, changes in rounds:
@@ -390,7 +408,7 @@ def _other_drivers(spec: Spec, facts: Facts) -> Iterator[tuple[Callable[[Choice]
 
 def torch_said(choice: Choice) -> str:
     """The torch of a choice, as a change of a spec is named."""
-    return f"torch {choice.torch.base_version} with CUDA {choice.cuda}"
+    return f"torch {choice.torch.base_version} " + (f"with CUDA {choice.cuda}" if choice.cuda else "without CUDA")
 
 
 def _said(text: str) -> Callable[[Choice], str]:

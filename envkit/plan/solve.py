@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
 from envkit.facts import Facts
 from envkit.facts.rows import DerivedRow
-from envkit.plan import apt, flavors, given, indexes, together
+from envkit.plan import apt, cpu, flavors, given, indexes, together
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.flavors import Extras
@@ -32,7 +32,7 @@ from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.resolve import Choice, feasible, settled
 from envkit.plan.sources import Sources
-from envkit.plan.spec import Platform, Spec
+from envkit.plan.spec import CPU, Platform, Spec
 from envkit.plan.together import Release, Unreached
 from envkit.system import files, proc
 from envkit.system.no_room import NoRoom, refused
@@ -101,7 +101,7 @@ def closure(
     order; the time is in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels
     meets the spec and Undecided when the index could not be asked.
     """
-    every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
+    every = _upto(wanted, locks.FLAVORS[-1])
     if not every:
         return (), 0
     say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
@@ -323,7 +323,7 @@ def _ask(
     place, wanted = _place(spec, choice), {"runtime": tuple(requirements)}
     if whole and not alone and {*choice.requirements} == {*requirements}:
         wanted |= choice.extras.wheels
-    every = tuple(line for flavor in locks.FLAVORS for line in wanted.get(flavor, ()))
+    every = _upto(wanted, locks.FLAVORS[-1])
     target = (*_target(place), *_of_any_age(wanted, place))
     with files.scratch("lock") as folder:
         uv = _Uv(folder, place, built)
@@ -582,7 +582,7 @@ def lock(
     begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
     spec, chosen = _chosen(spec, facts, beside, of_lock, built_at, say)
     choice = chosen.choice
-    say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
+    say(f"torch {choice.torch} for {choice.built_for} on {choice.image}")
     extras = choice.extras
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
         raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
@@ -609,6 +609,10 @@ def lock(
         held = brought() if brought else _distributions(torch, place, say)
         asked = _named(spec, extras)
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
+    if spec.cpu:
+        cpu.refuse_cuda(wheels, spec.platform.machine, lambda: requirers(_upto(wanted, locks.FLAVORS[-1]), place))
+        for line in cpu.doubtful(wheels, facts):
+            (warn or say)(line)
     _one_line(choice, wheels)
     _said_held_back(behind, warn or say)
     at = system()
@@ -656,9 +660,11 @@ def _chosen(
 ) -> tuple[Spec, together.Chosen]:
     """What is chosen, and the spec with the Python for which: the first of `settled` that has wheels of all."""
     refused: Unsatisfiable | None = None
+    files_of = functools.cache(partial(cpu.in_reach, indexes.of(spec.index, spec.extra_index)))
     for one in settled(spec, facts, held):
         try:
-            chosen = together.choose(one, facts, partial(_asker, beside, built_at), say)
+            choose = partial(cpu.choose, files=files_of, fits=partial(_takes, one)) if one.cpu else together.choose
+            chosen = choose(one, facts, partial(_asker, beside, built_at), say)
         except Unsatisfiable as error:
             if not spec.any_python:
                 raise
@@ -670,6 +676,10 @@ def _chosen(
         return one, chosen
     assert refused is not None
     raise refused
+
+
+def _takes(spec: Spec, choice: Choice, file: str) -> bool:
+    return _fits(_ranks(spec.python, spec.platform.machine, choice.glibc), file)
 
 
 def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
@@ -706,15 +716,16 @@ _OF_CHOICE = ("torch", "cuda", "triton", "os", "image", "suite", "backend", "pre
 def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoch: int, installer: Pin) -> Lock:
     extras = choice.extras
     held = {pin.name: pin.version for pin in wheels}  # an override may put another than torch's own there
+    line = f"cu{choice.cuda.major}" if choice.cuda else CPU
     return Lock(
         **{name: getattr(choice, name) for name in _OF_CHOICE},
-        cudnn=held.get(f"nvidia-cudnn-cu{choice.cuda.major}", choice.cudnn),
-        nccl=held.get(f"nvidia-nccl-cu{choice.cuda.major}", choice.nccl),
+        cudnn=held.get(f"nvidia-cudnn-{line}", choice.cudnn),
+        nccl=held.get(f"nvidia-nccl-{line}", choice.nccl),
         **{name: getattr(extras, name) for name in ("components", "given", "programs", "missing")},
         **{name: getattr(at, name) for name in ("digest", "origin", "archive", "debs")},
         name=spec.name,
         wish=locks.spec_items(spec),
-        variant=choice.row.variant if choice.row else "",
+        variant=choice.variant,
         derived=isinstance(choice.row, DerivedRow),
         python=spec.python,
         platform=spec.platform.value,
@@ -867,6 +878,7 @@ def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
     one wins."""
     if odd := together.of_another_cuda((pin.name for pin in wheels), choice):
         name, other = odd
+        assert choice.cuda is not None
         version = next(pin.version for pin in wheels if pin.name == name)
         twin = together.twin(name, str(choice.cuda.major))
         raise UsageError(

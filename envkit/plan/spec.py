@@ -38,6 +38,7 @@ APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9
 ANY_PYTHON = Python(inputs.ANY)
 _TAG = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
 PROJECT = "pyproject.toml"
+CPU = "cpu"  # the value of `cuda` for a build without it
 _LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
 _EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
@@ -110,9 +111,9 @@ class TorchWish:
 class Spec:
     """What a person wrote.
 
-    ``cuda`` None means the newest that fits; ``gpus`` are
-    product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
-    the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
+    ``cuda`` None means the newest that fits, or with ``cpu`` a build without CUDA; ``gpus`` are product names or
+    capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of the fleet,
+    releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
     ``requirements`` are files, and ``project`` a folder with ``extras`` and ``groups``, which `load` reads and adds to
     ``packages``, ``constraints`` (which hold for all that is taken), ``overrides`` (in place of what packages ask for)
     and ``before`` (the day, ISO 8601, from which on releases do not count).  ``index`` and ``extra_index`` are
@@ -151,6 +152,12 @@ class Spec:
     given: tuple[GivenWheel, ...] = ()
     wheels: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
+    cpu: bool = False
+
+    @property
+    def build_wish(self) -> str:
+        """The key `cuda` as a person writes it."""
+        return CPU if self.cpu else str(self.cuda or "auto")
 
     @property
     def names_files(self) -> bool:
@@ -282,6 +289,7 @@ def parse(text: str, path: Path) -> Spec:
         name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
         torch=_torch(_plain("torch", written.torch)),
         cuda=_cuda(_plain("cuda", written.cuda)),
+        cpu=_cpu(written),
         python=ANY_PYTHON if written.python == "auto" else _python(_plain("python", written.python)),
         any_python=written.python == "auto",
         os=_word("os", written.os, _PLAIN, "a name like debian12, or auto"),
@@ -334,7 +342,7 @@ def _compiled(written: RawSpec, given: set[str]) -> tuple[str, ...]:
             raise UsageError(f"`build` holds two releases of {name}", "leave one of them out")
     if found and written.base != Base.WHEELS:
         raise UsageError("`build` compiles against a torch that the lock pins", 'set base = "wheels"')
-    if found and not written.gpus and written.cuda != "cpu":
+    if found and not written.gpus and written.cuda.strip() != CPU:
         said = "`build` compiles for the GPUs that the spec names, and `gpus` names none"
         raise UsageError(said, 'name them, for example gpus = ["A100", "H100"]')
     return tuple(f"{name}=={version}" for name, version in found.items())
@@ -394,20 +402,29 @@ def _torch(text: str) -> TorchWish:
 
 
 def _cuda(text: str) -> Cuda | None:
-    if text == "auto":
+    if text in ("auto", CPU):
         return None
-    if text == "cpu":
-        raise UsageError(
-            "`cuda` is `cpu`: builds of torch without CUDA lie on PyTorch's own index alone, and are not locked yet",
-            "leave out `cuda`, `gpus` and `driver`: the build for CUDA computes on a CPU as well, and needs no driver",
-        )
     try:
         version = Cuda(text)
     except ValueError:
         version = Cuda("0")
     if len(version.parts) not in (2, 3):
-        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto" or a version of two or three numbers')
+        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto", "cpu", or a version of two or three numbers')
     return version
+
+
+def _cpu(written: RawSpec) -> bool:
+    """Whether torch is to be a build without CUDA; refuses the keys that then contradict it."""
+    if written.cuda.strip() != CPU:
+        return False
+    meant = "a build of torch without CUDA"
+    for key, value in (("gpus", written.gpus), ("driver", written.driver), ("guard", written.guard)):
+        if value:
+            raise UsageError(f"`cuda` is `{CPU}`, {meant}, and `{key}` is about GPUs", f"drop `{key}`, or `cuda`")
+    if written.base != Base.WHEELS:
+        said = f"`cuda` is `{CPU}`, {meant}, and the images of base `{one_line(written.base)}` hold CUDA"
+        raise UsageError(said, 'set base = "wheels", or drop `cuda`')
+    return True
 
 
 def _python(text: str) -> Python:

@@ -64,6 +64,8 @@ class Ask(Protocol):
 
 
 Solver = Callable[[Choice, Spec], Ask]  # the solver for a choice of a spec, which may be a changed one
+# The choices that one question to the solver can be about, in the order in which they are tried.
+Groups = Callable[[Iterable[Choice]], list[tuple[Choice, ...]]]
 
 
 _Say = Callable[["Chosen"], str]  # what is said of a solution
@@ -84,21 +86,29 @@ class Chosen:
     over: tuple[Choice, ...] = ()
 
 
-def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
+def grouped(choices: Iterable[Choice]) -> list[tuple[Choice, ...]]:
+    """The choices that one question to the solver can be about, in the order of their newest."""
+    groups: dict[tuple[object, ...], list[Choice]] = {}
+    for choice in choices:
+        groups.setdefault((choice.backend, choice.glibc, choice.preinstalled), []).append(choice)
+    return [tuple(group) for group in groups.values()]
+
+
+def choose(spec: Spec, facts: Facts, solver: Solver, say: Say, groups: Groups = grouped) -> Chosen:
     """The choice that lets what ``spec`` asks for be newest.
 
     Builds that only an index out of reach has are left out, and it is said; torch alone, if the default index has the
-    newest build that fits, needs no question.  Raises what ``resolve`` raises;
-    Unsatisfiable, with the nearest changes, where the requirements go with no torch that the facts allow; and Undecided
-    where no index answers.
+    newest build that fits, needs no question.  Raises what ``resolve`` raises; Unsatisfiable, with the nearest changes,
+    where the requirements go with no torch that the facts allow; and Undecided where no index answers.
     """
     first = next(feasible(spec, facts))
     if first.row is None or not (_asked(spec) or first.backend):
         return Chosen(first)
-    choices = tuple(feasible(spec, facts))
+    every = groups(feasible(spec, facts))
+    choices = tuple(choice for group in every for choice in group)
     refused: EnvkitError | None = None
     closed = False
-    for group in _groups(choices):
+    for group in every:
         if closed and group[0].backend:
             continue
         try:
@@ -109,7 +119,8 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
             if all(choice.backend for choice in choices):
                 raise _only_elsewhere(spec, choices, facts, error) from None
             closed = True
-            say(f"PyTorch's own index is not in reach, so its builds for {group[0].backend} are left out")
+            if not spec.cpu:
+                say(f"PyTorch's own index is not in reach, so its builds for {group[0].backend} are left out")
             refused = refused or error
         except Unsatisfiable as error:
             refused = error
@@ -117,8 +128,8 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
     if isinstance(refused, Unsatisfiable):
         if not isinstance(refused, Unmeant):
             refused.chain = (*refused.chain, *_torch_wanted(spec, choices, facts, solver))
-        refused.nearest = (*_nearest(_small(spec), facts, solver), *refused.nearest)
-        refused.nearest = refused.nearest or _nearest(_large(spec, facts), facts, solver)
+        refused.nearest = (*_nearest(_small(spec), facts, solver, groups), *refused.nearest)
+        refused.nearest = refused.nearest or _nearest(_large(spec, facts), facts, solver, groups)
         if refused.nearest:
             refused.fix = "choose one of the nearest, or change the spec"
     raise refused
@@ -127,6 +138,8 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say) -> Chosen:
 def _only_elsewhere(spec: Spec, choices: Sequence[Choice], facts: Facts, error: Unreached) -> Unreached:
     """The refusal of a spec that only builds on PyTorch's own index fit, which is out of reach: with the keys that keep
     the builds of the default index out."""
+    if spec.cpu:
+        return error
     cudas = " and ".join(dict.fromkeys(str(choice.cuda) for choice in choices))
     said = f"only builds for CUDA {cudas} fit the spec, which PyTorch's own index alone has: {error.message}"
     loose = {
@@ -175,14 +188,6 @@ def _asked(spec: Spec) -> list[Requirement]:
     return [one for one in every if canonicalize_name(one.name) != "torch"]
 
 
-def _groups(choices: Iterable[Choice]) -> list[tuple[Choice, ...]]:
-    """The choices that one question to the solver can be about, in the order of their newest."""
-    groups: dict[tuple[object, ...], list[Choice]] = {}
-    for choice in choices:
-        groups.setdefault((choice.backend, choice.glibc, choice.preinstalled), []).append(choice)
-    return [tuple(group) for group in groups.values()]
-
-
 def _torch(choices: Sequence[Choice], facts: Facts) -> str:
     """The requirement that admits the releases of ``choices`` and none between them that the facts know."""
     held = sorted(Torch(str(choice.torch)) for choice in choices)
@@ -198,7 +203,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
     by_torch = {str(choice.torch): choice for choice in group}
     asked = [line for line in group[0].requirements if canonicalize_name(Requirement(line).name) != "torch"]
     left = list(group)
-    bounds: list[str] = []
+    bounds = [*group[0].others]
     late: Callable[[], Unmeant] | None = None  # it asks why, which takes seconds
     for _ in range(_TRIES):
         try:
@@ -210,6 +215,9 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
         if choice is None:  # a release that the facts do not know
             bounds.append(f"torch!={torch}")
             continue
+        if _other_build(found["torch"], choice):
+            bounds.append(f"torch!={found['torch'].version}")
+            continue
         if odd := _mismatched(found, choice, facts):
             fitting = [one for one in left if _goes_with(odd, one, facts)]
             if fitting:
@@ -219,7 +227,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
         if other := of_another_cuda(found, choice):
-            fitting = [one for one in left if str(one.cuda.major) == other[1]]
+            fitting = [one for one in left if one.cuda and str(one.cuda.major) == other[1]]
             if fitting:  # else the lock is refused, with the name
                 left = fitting
                 continue
@@ -236,6 +244,12 @@ def _goes_with(release: Release, choice: Choice, facts: Facts) -> bool | None:
     """Whether the release is for the torch of ``choice``, None where the facts do not say."""
     version, cuda = Version(release.version).public, None if choice.backend else choice.cuda
     return goes_with(release.name, version, Torch(str(choice.torch)), facts, cuda)
+
+
+def _other_build(torch: Release, choice: Choice) -> bool:
+    """Whether an index that has builds of torch for CPUs and others gave another one."""
+    known = (choice.variant, None) if choice.plain else (choice.variant,)
+    return choice.cuda is None and not choice.backend and Version(torch.version).local not in known
 
 
 def _mismatched(found: Mapping[str, Release], choice: Choice, facts: Facts) -> Release | None:
@@ -256,7 +270,7 @@ def _for_which(odd: Release, choice: Choice, facts: Facts) -> str:
     if not goes_with(odd.name, version, torch, facts):
         return f"for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
     cudas = dict.fromkeys(str(row.cuda) for row in facts.torches if row.default and str(row.torch) in goes)
-    return f"built for CUDA {' and '.join(cudas)}, and torch {torch} for CUDA {choice.cuda}"
+    return f"built for CUDA {' and '.join(cudas)}, and torch {torch} for {choice.built_for}"
 
 
 # Their wheels for two majors have a folder each (RECORD of both), and what needs them asks for both.
@@ -270,6 +284,8 @@ def of_another_cuda(names: Iterable[str], choice: Choice) -> tuple[str, str] | N
 
     A library whose wheel for one major has no such ending has a folder for that major alone.
     """
+    if choice.cuda is None:  # where none of them may be: cpu.py
+        return None
     every, major = set(names), str(choice.cuda.major)
     for name in sorted(every):
         found = re.fullmatch(r"(nvidia-.+)-cu([0-9]+)", name)
@@ -391,22 +407,22 @@ def held_back(
         exact = [f"{one.name}=={one.version}" for one in chosen.releases.values() if one.name in newest]
         wanted = Release("torch", str(best.torch))
         yield (
-            f"torch {chosen.choice.torch} for CUDA {chosen.choice.cuda} is taken and not {best.torch}: "
+            f"torch {chosen.choice.torch} for {chosen.choice.built_for} is taken and not {best.torch}: "
             f"{_why(facts, ask, chosen.over, wanted, [*asked, *exact])}"
         )
 
 
-def _nearest(changes: Iterable[tuple[_Say, Spec]], facts: Facts, solver: Solver) -> tuple[str, ...]:
+def _nearest(changes: Iterable[tuple[_Say, Spec]], facts: Facts, solver: Solver, groups: Groups) -> tuple[str, ...]:
     """What is said of those changes of a spec after which it has a solution."""
-    tried = [proc.beside(partial(_tried, say, changed, facts, solver)) for say, changed in changes]
+    tried = [proc.beside(partial(_tried, say, changed, facts, solver, groups)) for say, changed in changes]
     return tuple(dict.fromkeys(text for each in tried if (text := each())))[:_MOST_NEAREST]
 
 
-def _tried(say: _Say, spec: Spec, facts: Facts, solver: Solver) -> str:
+def _tried(say: _Say, spec: Spec, facts: Facts, solver: Solver, groups: Groups) -> str:
     """What is said of the spec's solution, "" where it has none, or none on an index in reach."""
     try:
-        groups = _groups(feasible(spec, facts))
-        group = next((one for one in groups if not one[0].backend), groups[0])
+        every = groups(feasible(spec, facts))
+        group = next((one for one in every if not one[0].backend), every[0])
         return say(_among(spec, group, facts, solver(group[0], spec)))
     except EnvkitError:
         return ""

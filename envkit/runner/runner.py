@@ -240,7 +240,7 @@ def promise_of(lock: Lock, flavor: str) -> ExpectedContents:
     wheels, _ = locks.upto(lock, flavor)
     return ExpectedContents(
         torch=str(lock.torch),
-        cuda=str(lock.cuda),
+        cuda=str(lock.cuda or ""),
         wheels=tuple(Wheel(pin.name, pin.version) for pin in wheels),
         gpus=tuple(Sm.parse(capability) for _, capability, _ in lock.gpus),
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),

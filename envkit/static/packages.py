@@ -235,7 +235,7 @@ def of_spec(text: str, path: str, context: Source | None, check_options: CheckOp
         return JudgedFile(path, "spec", text, unreadable=error.message.removeprefix(f"{path}: "))
     version, _, local = str(wanted.torch).removeprefix("==").partition("+")
     exact = version if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version) else ""
-    variant = local or (f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else "")
+    variant = local or (f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else "cpu" if wanted.cpu else "")
     span = lines.key("torch")
     install = Install("uv", "torch", span, str(wanted.torch), exact, variant, locked=True)
     if wanted.any_python:
