@@ -41,9 +41,9 @@ def asked_by_uv(index: Index, cache: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 class Index:
-    """A package index on a port of this machine; ``wheels`` by file name."""
+    """A package index on a port of this machine, of its address ``host``; ``wheels`` by file name."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.wheels: dict[str, bytes] = {}
         self.yanked: set[str] = set()
         self.uploaded: dict[str, str] = {}
@@ -79,8 +79,8 @@ class Index:
                 if self.command == "GET":
                     self.wfile.write(body or b"")
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
+        self.server = ThreadingHTTPServer((host, 0), Handler)
+        self.url = f"http://{host}:{self.server.server_port}/simple"
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def expected(self) -> str:

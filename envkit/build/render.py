@@ -29,7 +29,7 @@ class Group:
     ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
     CUDA's libraries are most of the bytes, so they are made in place; torch takes one processor as long to unpack, so
     that is done meanwhile, and a step of its own brings it in and writes its byte code.  Triton waits for neither: it
-    shrinks to a quarter (benchmarks/README.md has the figures).
+    shrinks to a quarter (benchmarks/README.md has the figures).  Without CUDA what torch needs is made in place, first.
     ``unindexed``: no index has some of them."""
 
     stage: str
@@ -94,6 +94,7 @@ def groups(lock: Lock) -> tuple[Group, ...]:
 
 def _groups(lock: Lock) -> Iterator[Group]:
     runtime = [pin for pin in lock.wheels if pin.layer == "runtime"]
+    first = CUDA if lock.cuda else "torch-needs"
     if lock.preinstalled:
         kinds = {"wheels": runtime}
     else:
@@ -105,9 +106,11 @@ def _groups(lock: Lock) -> Iterator[Group]:
         }
         used = {pin for pins in kinds.values() for pin in pins}
         kinds["packages"] = [pin for pin in runtime if pin not in used]
+        if not lock.cuda:  # what is made in place begins the environment
+            kinds = {first: kinds.pop(first), **kinds}
     for stage, pins in kinds.items():
         if pins:
-            apart = not lock.preinstalled and stage != CUDA
+            apart = not lock.preinstalled and stage != first
             made = any(pin.name in lock.unindexed for pin in pins)
             yield Group(stage, "runtime", requirements(pins), apart, unindexed=made)
     for layer in ("devel", "debug"):

@@ -578,6 +578,7 @@ def lock(
     of_lock = old.python if old else None
     likely = settled(spec, facts, of_lock)[0]
     guess = next(feasible(likely, facts))
+    guess = replace(guess, backend="") if spec.cpu else guess  # nearly always the index in use has it
     # Nearly always they are those of the newest torch, and take as long as the wheels.
     begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
     spec, chosen = _chosen(spec, facts, beside, of_lock, built_at, say)
@@ -643,7 +644,7 @@ class _Begun:
 
         def about(choice: Choice) -> tuple[object, ...]:
             extras = choice.extras
-            return choice.image, choice.suite, choice.backend, choice.glibc, extras.apt, extras.components, extras.given
+            return choice.image, choice.suite, choice.cuda and choice.backend, choice.glibc, extras.apt, extras.components, extras.given
 
         return spec == self.spec and about(choice) == about(self.choice)
 
