@@ -1,0 +1,268 @@
+"""Runs programs that were made to fail, and keeps what they print, with the cause that was planted.
+
+    python tests/printed/run.py gpu.toml --out raw.json [--only NAME] [--jobs 4] [--limit-s 560]
+    python tests/printed/run.py --keep raw.json          # into tests/data/printed and tests/data/printed.jsonl
+
+The first needs only the standard library and, for the programs, the Python that `--python` names.  Each program runs
+in a folder of its own, plain and in one other dress: as a job with what comes before it, under torchrun with the rank
+before each line, or with the time that a container's engine puts there.  The text is what was printed, but that
+folders, the machine's name and addresses are replaced by others.  The document is written again after each program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TEXTS = HERE.parent / "data" / "printed"
+LIST = HERE.parent / "data" / "printed.jsonl"
+HELD_OF = 3  # one program of so many is set aside, by the hash of its name
+_PLAIN, _JOB, _TEE, _STAMPED = "plain", "job", "tee", "stamped"
+_MOST = 300_000  # characters of one text; a longer one is not kept whole, and says so
+_EACH_S = 60.0
+_TORCHRUN = "$PYTHON -m torch.distributed.run --standalone --nproc-per-node 1 --tee 3 train.py"
+_BEFORE = """
+set +e
+echo "=== job 4711 on $(uname -s), $(nproc) processors, started $(date -u +%FT%TZ)"
+$PYTHON -u before.py
+echo "=== training"
+"""
+_AFTER = """
+code=$?
+echo "=== job 4711 ended with exit code $code"
+exit $code
+"""
+
+
+def number_of(name: str) -> int:
+    """A number that depends on nothing but the name."""
+    return int(sha256(name.encode()).hexdigest()[:8], 16)
+
+
+def part_of(name: str) -> str:
+    """Whether a program's texts may be looked at ("tune") or are set aside ("held")."""
+    return "held" if number_of(name) % HELD_OF == 0 else "tune"
+
+
+def dresses(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """How a program is run."""
+    if wanted := entry.get("dresses"):
+        return tuple(wanted)
+    others = [_JOB, _STAMPED] if "script" in entry else [_JOB, _STAMPED, _TEE]
+    return (_PLAIN, others[number_of(name + "/") % len(others)])
+
+
+def script_of(entry: Mapping[str, Any], dress: str) -> str:
+    """What bash is given: with a line after the program, so that bash says how it ended."""
+    script = entry.get("script", _TORCHRUN if dress == _TEE else "$PYTHON -u train.py\n")
+    if dress == _JOB:
+        return f"{_BEFORE}\n{script}\n{_AFTER}"
+    return f"{script}\nexit $?\n"
+
+
+@cache
+def places(python: str) -> list[str]:
+    """The prefix of a Python, that of the one it was made of, and where its torch lies, if it has one."""
+    asked = (
+        "import sys, importlib.util as u; s = u.find_spec('torch');"
+        "print(sys.prefix); print(sys.base_prefix); print(s.origin if s else '')"
+    )
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, timeout=120).stdout.splitlines()
+
+
+def replacements(folder: Path, python: str) -> Iterator[tuple[str, str]]:
+    """What is replaced in a text, the longer first."""
+    prefix = Path(python).absolute().parent.parent
+    known = {str(folder): "/home/user/job", str(folder.resolve()): "/home/user/job"}
+    found = places(python)
+    if len(found) >= 3 and found[2]:
+        known[str(Path(found[2]).parent.parent)] = "/opt/venv/lib/python3/site-packages"
+    for path, to in ((str(prefix), "/opt/venv"), *zip(found[:2], ("/opt/venv", "/usr/local"), strict=False)):
+        if path not in ("/usr", "/usr/local", "/"):
+            known[path] = to
+    known[os.path.expanduser("~")] = "/home/user"
+    known[str(HERE)] = "/home/user/job"
+    known[tempfile.gettempdir() + "/"] = "/tmp/"
+    known[socket.gethostname()] = "node1"
+    known[socket.getfqdn()] = "node1"
+    yield from sorted(((old, new) for old, new in known.items() if len(old) > 3), key=lambda pair: -len(pair[0]))
+
+
+_ADDRESS = re.compile(r"\b(?!127\.|0\.)(?:10|172|192)\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
+_URL = re.compile(r"(https?://)(?!pytorch\.org|docs\.|developer\.nvidia|github\.com|numpy\.org)[\w.:@-]+")
+
+
+def cleaned(text: str, known: list[tuple[str, str]]) -> str:
+    """The text without this machine in it."""
+    for old, new in known:
+        text = text.replace(old, new)
+    text = _ADDRESS.sub("10.0.0.1", text)
+    return _URL.sub(r"\1mirror.example.org", text)
+
+
+def printed(name: str, entry: Mapping[str, Any], dress: str, python: str) -> dict[str, Any]:
+    """One run: what was printed, how it ended, how long it took."""
+    with tempfile.TemporaryDirectory(prefix="printed-") as made:
+        folder = Path(made).resolve()
+        (folder / "train.py").write_text(entry.get("program", ""))
+        shutil.copy(HERE / "before.py", folder / "before.py")
+        for file, text in entry.get("files", {}).items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+        env = {**os.environ, "PYTHON": python, "PYTHONUNBUFFERED": "1", "PWD": made, "OMP_NUM_THREADS": "2"}
+        env["PATH"] = os.pathsep.join((str(Path(python).absolute().parent), env.get("PATH", ""), "/usr/local/cuda/bin"))
+        for key, value in entry.get("env", {}).items():
+            env[key] = value.replace("$PWD", made)
+        limit = float(entry.get("seconds", _EACH_S))
+        begun = time.monotonic()
+        bash = subprocess.Popen(
+            ["bash", "-c", script_of(entry, dress)],
+            cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        late = threading.Timer(limit, os.killpg, (bash.pid, signal.SIGKILL))
+        late.start()
+        lines: list[bytes] = []
+        assert bash.stdout is not None
+        for line in bash.stdout:
+            if dress == _STAMPED:
+                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+                lines.append(f"{now} stdout F ".encode())
+            lines.append(line)
+        code = bash.wait()
+        ended = late.finished.is_set()
+        late.cancel()
+        text = cleaned(b"".join(lines).decode("utf-8", "replace"), list(replacements(folder, python)))
+        cut = len(text) > _MOST
+        if cut:
+            text = text[: _MOST // 2] + text[-_MOST // 2 :]
+        seconds = round(time.monotonic() - begun, 1)
+        return {
+            "name": name, "dress": dress, "exit": code, "seconds": seconds, "ended": ended, "cut": cut, "text": text,
+        }  # fmt: skip
+
+
+class Kept:
+    """The document, written again whenever something is known."""
+
+    def __init__(self, path: Path, programs: dict[str, Any]) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._known: dict[str, Any] = {"programs": programs, "outputs": [], "not_run": []}
+
+    def put(self, part: str, value: Any) -> None:
+        """Adds one."""
+        with self._lock:
+            self._known[part].append(value)
+            self._path.write_text(json.dumps(self._known))
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Runs the programs of one file."""
+    path = chosen.programs if chosen.programs.exists() else HERE / chosen.programs.name
+    programs: dict[str, Any] = tomllib.loads(path.read_text())
+    if chosen.only:
+        programs = {name: entry for name, entry in programs.items() if re.search(chosen.only, name)}
+    kept = Kept(chosen.out, programs)
+    begun = time.monotonic()
+
+    def one(job: tuple[str, str]) -> None:
+        name, dress = job
+        if time.monotonic() - begun + 5 > chosen.limit_s:
+            kept.put("not_run", f"{name}/{dress}")
+            return
+        found = printed(name, programs[name], dress, chosen.python)
+        kept.put("outputs", found)
+        print(
+            f"{name}/{dress}: exit {found['exit']}, {found['seconds']} s, {len(found['text'])} characters", flush=True
+        )
+
+    jobs = [(name, dress) for name, entry in programs.items() for dress in dresses(name, entry)]
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        list(pool.map(one, [job for job in jobs if not programs[job[0]].get("alone")]))
+    for job in jobs:
+        if programs[job[0]].get("alone"):
+            one(job)
+    return 0
+
+
+def keep(path: Path) -> int:
+    """Takes the texts of a document into the corpus; a program whose text is there already is replaced."""
+    told = json.loads(path.read_text())
+    rows = {row["id"]: row for row in map(json.loads, LIST.read_text().splitlines())} if LIST.exists() else {}
+    TEXTS.mkdir(parents=True, exist_ok=True)
+    for found in told["outputs"]:
+        name, entry, text = found["name"], told["programs"][found["name"]], found["text"]
+        wrong = ""
+        if found["cut"] or found["ended"]:
+            wrong = "too long" if found["cut"] else "did not end"
+        elif not entry.get("healthy") and entry.get("line", "") not in text:
+            wrong = f"does not show `{entry.get('line')}`"
+        elif entry.get("needs", "") and re.search(entry["needs"], text):
+            wrong = "lacks what it needs"
+        if wrong and not entry.get("long"):
+            print(f"{name}/{found['dress']}: {wrong}; exit {found['exit']}: ...{text[-300:]!r}")
+            continue
+        id = f"{name}.{found['dress']}" if found["dress"] != _PLAIN else name
+        (TEXTS / f"{id}.txt").write_text(text)
+        rows[id] = row_of(id, name, entry)
+    LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
+    print(f"{len(rows)} texts, {sum(row['part'] == 'held' for row in rows.values())} of them set aside")
+    return 0
+
+
+def row_of(id: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What `explain` should answer to a text, as scripts/public_logs.py reads it."""
+    healthy = entry.get("healthy", False)
+    return {
+        "id": id,
+        "part": part_of(name),
+        "category": entry.get("kind", "insufficient-evidence"),
+        "also_ok": entry.get("also", []),
+        "cause_class": entry.get("cause", "unknown"),
+        "cause_also_ok": [*entry.get("also_cause", []), *(["unknown-cut-log"] if healthy else [])],
+        "evidence": [entry["line"]] if "line" in entry else [],
+        "misleading": entry.get("misleads", False),
+        "gpu": not healthy and entry.get("kind") != "not-gpu-env",
+        "why": entry["why"],
+    }
+
+
+def main() -> int:
+    """Runs, or keeps."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("programs", type=Path, nargs="?", help="a TOML file of programs")
+    parser.add_argument("--out", type=Path, default=Path("raw.json"))
+    parser.add_argument("--only", help="a regular expression of names")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="after which no further program is started")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--keep", type=Path, help="a document of such a run, to be taken into the corpus")
+    chosen = parser.parse_args()
+    if chosen.keep:
+        return keep(chosen.keep)
+    if chosen.programs is None:
+        parser.error("name a file of programs, or --keep DOCUMENT")
+    return run(chosen)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
