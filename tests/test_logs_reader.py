@@ -468,15 +468,12 @@ def test_lines_that_are_whole_are_not_joined() -> None:
         f"$ grep '{ILLEGAL}' train.log",
         f"root@node1:~# dmesg | grep '{ILLEGAL}'",
         f">>> print('{ILLEGAL}')",
-        f"# {ILLEGAL}",
-        f"// {ILLEGAL}",
         f'src/x.py:12:    raise ValueError("{ILLEGAL}")',
         f'    raise RuntimeError("{ILLEGAL}")',
         "I think it is because of the CUDA error: an illegal memory access was encountered",
         "Hi, we see the same CUDA error: an illegal memory access was encountered",
         "Has anyone seen CUDA error: an illegal memory access was encountered",
         "in the new release of the library there is a fix for CUDA error: an illegal memory access was encountered",
-        f"> {ILLEGAL}",
     ],
 )
 def test_talk_about_an_error_is_no_error(line: str) -> None:
@@ -503,9 +500,34 @@ def test_what_programs_put_before_an_error_is_not_talk(line: str) -> None:
     assert [event.role for event in illegal(f"{line}\n")] == [Role.ROOT]
 
 
-def test_a_log_that_was_pasted_as_a_quotation_is_a_log() -> None:
-    text = "".join(f"> {line}\n" for line in ("start", DULL.strip(), ILLEGAL, "end"))
+MARKS = pytest.mark.parametrize("mark", ["> ", "# ", "// ", "* ", "### 5.4 "])
+
+
+@MARKS
+def test_a_log_that_was_pasted_as_a_quotation_is_a_log(mark: str) -> None:
+    text = "".join(f"{mark}{line}\n" for line in ("start", DULL.strip(), ILLEGAL, "end"))
     assert [event.role for event in illegal(text)] == [Role.ROOT]
+
+
+@MARKS
+def test_a_quoted_error_is_talk_only_beside_one_that_is_not_quoted(mark: str) -> None:
+    quoted = f"{DULL}{mark}{ILLEGAL}\n{DULL * 4}"
+    assert [event.role for event in illegal(quoted)] == [Role.ROOT]
+    both = [event.role for event in reading(f"{quoted}RuntimeError: CUDA error: misaligned address\n").events]
+    assert both == [Role.ADVICE, Role.ROOT]
+
+
+@MARKS
+def test_a_traceback_within_a_comment_is_read(mark: str) -> None:
+    assert traces("".join(f"{mark}{line}\n" for line in TRACE.splitlines()))[0][2:4] == (["<module>", "forward"], KIND)
+
+
+def test_the_traceback_that_torchrun_repeats_is_read_with_its_exception() -> None:
+    lines = TRACE.splitlines()
+    block = "".join(f"  {line}\n" for line in lines).replace("  Traceback", "  traceback : Traceback", 1)
+    head = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-03-01_12:00:00\n  exitcode  : 1 (pid: 41)\n"
+    (found,) = traces(head + block)
+    assert found[2:4] == (["<module>", "forward"], KIND)
 
 
 # --- tracebacks -------------------------------------------------------------------------------------------------------
@@ -519,6 +541,9 @@ TRACE = f"""Traceback (most recent call last):
 {ILLEGAL}
 more of the message
 """
+
+
+KIND = ILLEGAL.partition(":")[0]
 
 
 def traces(text: str) -> list[tuple[int, int, list[str], str, str, str]]:

@@ -158,15 +158,37 @@ def test_source_code_is_no_log() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "src/ops/gather.py:12:CUDA error: an illegal memory access was encountered",
-        "0f3c2a9b Fix CUDA error: an illegal memory access was encountered",
+        "src/ops/gather.py:1{}:CUDA error: an illegal memory access was encountered",
+        "0f3c2a9{} Fix CUDA error: an illegal memory access was encountered",
     ],
     ids=["grep", "git"],
 )
 def test_what_a_search_or_a_history_lists_is_no_log(line: str) -> None:
-    assert story(f"{line}\n" * 4).roots == ()
-    among = f"{line}\n" + "epoch 1 of 3 begins\n" * 4 + "CUDA error: misaligned address\n"
+    found = "".join(f"{line.format(at)}\n" for at in range(4))
+    assert story(found).roots == ()
+    among = found + "epoch 1 of 3 begins\n" * 9 + "CUDA error: misaligned address\n"
     assert len(story(among).roots) == 1  # a log with such a line in it is one
+
+
+def test_an_error_among_what_looks_like_source_code_is_evidence() -> None:
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    frames = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    step(x)\n'
+    told = story(SOURCE.format("        pass\n") + frames + error + SOURCE.format("        pass\n"))
+    assert len(told.roots) == 1 and len(told.tracebacks) == 1
+    place = "/home/user/app.cu:12: CUDA error: an illegal memory access was encountered\n"
+    assert story(place * 40).roots  # one place again and again is no search
+
+
+@pytest.mark.parametrize("lines", [1, 32, 4096])
+def test_the_assertions_of_a_kernel_are_evidence_however_many_there_are(lines: int) -> None:
+    text = "".join(
+        f"/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectLargeIndex: block: [{at // 32},0,0], "
+        f"thread: [{at % 32},0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        for at in range(lines)
+    )
+    found = told(text)
+    assert (found.category, found.cause) == ("device-side-assert", "bad-index-or-label")
+    assert "srcSelectDimSize" in found.evidence[0].line.text
 
 
 def test_the_full_history_of_a_repository_is_no_log() -> None:

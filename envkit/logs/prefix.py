@@ -25,7 +25,8 @@ _MONTHS = {
 _BAR = re.compile(
     r"[^|\n]{0,160}\|[^|\n]{0,250}\| *[\d.]{1,12}[kKMG]?/[\d.?]{1,12}[kKMG]? \[[^\]\n]{0,100}\](?=[^\s,\]])"
 )
-_QUOTE = re.compile(r"(?:> ?){1,6}(?![>\d])")
+# what a quotation, a comment or a list puts before each line of a log that was pasted into it
+_QUOTE = re.compile(r"(?:> ?){1,6}(?![>\d])|(?:#{1,6}|//|\*) (?:\d{1,3}(?:\.\d{1,3}){1,4} )?(?! {0,8}\d{1,6} \")")
 _TALKING_RANK = re.compile(r"\[(?:PG [^\]\n]{0,80}?)?[Rr]ank (\d{1,6})\]")
 _LETTERS = {"E": "error", "W": "warning", "I": "info", "F": "fatal", "D": "debug", "V": "debug"}
 _LEVELS = {"warn": "warning", "err": "error", "critical": "fatal", "severe": "fatal", "crit": "fatal"}
@@ -47,7 +48,8 @@ _TAGS = {"kernel": "kernel", "dockerd": "docker", "containerd": "docker", "kubel
 class LogMessage:
     """What one line says once its prefixes are off; ``at`` is where the text begins in the raw line.
 
-    ``quoted`` is a line that begins with a Markdown quotation mark, ``prompt`` one at which somebody typed a command.
+    ``quoted`` is a line that begins with the mark of a quotation, a comment or a list, ``prompt`` one at which somebody
+    typed a command.
     """
 
     text: str
@@ -68,7 +70,7 @@ def strip(raw: str) -> LogMessage:
     said = LogMessage(raw)
     at = 0
     timed = dated = False
-    if raw.startswith(">") and not raw.startswith(">>>") and (quote := _QUOTE.match(raw)):
+    if raw.startswith((">", "#", "//", "* ")) and not raw.startswith(">>>") and (quote := _QUOTE.match(raw)):
         said.quoted = True
         at = quote.end()
     if "[" in raw and "|" in raw and ("it/s" in raw or "s/it" in raw or "B/s" in raw) and (bar := _BAR.match(raw, at)):

@@ -274,12 +274,18 @@ class _File:
             self._drain(waiting, _MORE_LINES)
         self._drain(waiting, 0)
         seen = scanner.seen
-        # a whole log that was pasted as a quotation is a log; a quotation within one is talk
-        quoted = seen.quoted * 2 < max(1, seen.lines)
+        traces = self._traces.found()
+        # a whole log that was pasted as a quotation is a log; a quotation within one that fails by itself is talk
+        quoted = seen.quoted * 2 < max(1, seen.lines) and self._fails_unquoted()
         head, tail = self._plain(scanner.first)[:ENDS], self._plain(scanner.last())[-ENDS:]
         loud = (*(replace(kept.line, times=kept.times) for kept in self._loud.values()), *self._late_loud)
         file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud)
-        return _Read(file, list(self._events(quoted)), self._traces.found(), self._years)
+        return _Read(file, list(self._events(quoted)), traces, self._years)
+
+    def _fails_unquoted(self) -> bool:
+        """Whether anything that is no quotation tells of a failure."""
+        kept = (each for bucket in self._buckets.values() for each in bucket.first)
+        return any(not each.quoted and each.role in (Role.ROOT, Role.CASCADE) for each in kept)
 
     def _plain(self, pieces: Iterable[Piece]) -> tuple[Line, ...]:
         return tuple(spoken.line for piece in pieces for spoken in self._spoken(piece) if spoken.line.text.strip())

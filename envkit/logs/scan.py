@@ -32,6 +32,7 @@ _INFLATED_FREE = 64 * BLOCK  # and bytes of text before that is asked
 _NUL_RUN = 64 * BLOCK  # so many NUL bytes and nothing else: a device or a hole in a file, not a log
 _STRETCHES = 100  # of one line
 _BEFORE = 1000  # bytes of a long line that are kept before what was found in it
+_QUOTES = (b"> ", b"# ", b"// ", b"* ")
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\b\f\x1b\0")) + b"\x7f"
 _BINARY = 0.05  # share of control bytes above which a block is not text; random bytes have 0.1
 
@@ -158,7 +159,7 @@ class Damaged(Exception):
 
 @dataclass(slots=True)
 class Seen:
-    """What passed by while an input was read; ``quoted`` counts lines that begin with a Markdown quotation mark."""
+    """What passed by while an input was read; ``quoted`` counts lines that begin as a quotation or a comment does."""
 
     bytes: int = 0
     lines: int = 0
@@ -302,7 +303,7 @@ class Scanner:
             if len(self.first) < self._ends:
                 self.first += islice(_filled(number, block), self._ends - len(self.first))
             self._last = [*self._last[-1:], (number, block)]
-            self.seen.quoted += block.count(b"\n> ") + block.startswith(b"> ")
+            self.seen.quoted += sum(block.count(b"\n" + mark) + block.startswith(mark) for mark in _QUOTES)
             if block.strip():
                 yield from self._walk.walk(block, number)
             number += block.count(b"\n")

@@ -7,14 +7,14 @@ The rules, in their order:
    cudaError_t: "the process must be terminated and relaunched").
 3. A report of somebody else's failure (a time-out, a closed connection) is a consequence where any process has a root
    of its own that is not later than it, or whose time is not known.
-4. What stands in the source code of a program is talk: a file that is code from end to end is no log.
+4. What stands in the source code of a program is talk, line by line: what else is printed among it is evidence.
 5. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -40,6 +40,7 @@ _SEARCHED = re.compile(
     r"(?:\.?/)?[\w.-]{1,80}/[\w./-]{1,200}\.\w{1,6}[:-]\d{1,6}[:-]"
     r"(?!(?:\d{1,5}:)?\s?(?:(?:fatal )?(?:error|warning|note)|ERROR|WARN\w*|INFO|DEBUG)\b)"
     r"(?!\s[A-Z]\w{0,60}(?:Warning|Error|Exception)\b)"
+    r"(?!.{0,400}\b(?:block: ?\[\d|Assertion [`'].{0,400} failed))"  # of a kernel, or of the C library
 )
 _COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\([^)\n]{1,120}\) )?[A-Za-z\[]")
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
@@ -124,33 +125,50 @@ def _is_talk(event: Event) -> bool:
 
 
 def _without_source(reading: Reading) -> Reading:
-    """The reading with what stands in source code taken for talk."""
-    code = {seen.name for seen in reading.files if _is_source(seen)}
+    """The reading with lines of source code taken for talk.
+
+    Only lines that look like it: whatever a file seems to be, an error, an assertion or a traceback that was printed
+    into it is one.
+    """
+    code = {seen.name: is_code for seen in reading.files if (is_code := _source(seen)) is not None}
     if not code:
         return reading
-    events = tuple(replace(event, role=Role.ADVICE) if event.line.file in code else event for event in reading.events)
-    traces = tuple(trace for trace in reading.tracebacks if trace.line.file not in code)
+
+    def talks(line: Line) -> bool:
+        return line.file in code and code[line.file](line.raw or line.text)
+
+    events = tuple(replace(event, role=Role.ADVICE) if talks(event.line) else event for event in reading.events)
+    traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
     files = tuple(replace(seen, loud=()) if seen.name in code else seen for seen in reading.files)
     return Reading(files, events, traces)
 
 
-def _is_source(seen: FileSeen) -> bool:
-    """Whether a file is source code, what a search of it found, or its history, from its beginning to its end.
+def _source(seen: FileSeen) -> Callable[[str], bool] | None:
+    """What tells the lines of source code of a file that is source code, what a search of it found, or its history,
+    from its beginning to its end; None for any other.
 
     Most lines look like it, and of code the last ones too: a log that begins with the program does not end with it.
     """
     ends = {line.number: line for line in (*seen.head, *seen.tail)}
     lines = [ends[number] for number in sorted(ends)]
     if any(line.clock or line.level or line.rank is not None for line in lines):
-        return False
+        return None
+    texts = [line.raw or line.text for line in lines]
     for shape in (_SEARCHED, _COMMITTED):
-        if len(lines) >= _LEAST_SURE and sum(bool(shape.match(line.text)) for line in lines) >= _SHARE * len(lines):
-            return True
-    if lines and _HISTORY.match(lines[0].text):
-        return True
-    code = [bool(_CODE.match(line.text) or _SURELY_CODE.match(line.text)) for line in lines]
-    sure = sum(bool(_SURELY_CODE.match(line.text)) for line in lines)
-    return sure >= _LEAST_SURE and all(code[-_ENDS:]) and sum(code) >= _SHARE * len(code)
+        found = [match for match in map(shape.match, texts) if match]
+        # nothing is found twice at one place: that is a program that prints where it stands
+        if len({match[0] for match in found}) >= _LEAST_SURE and len(found) >= _SHARE * len(texts):
+            return lambda text, shape=shape: shape.match(text) is not None  # type: ignore[misc]
+    if texts and _HISTORY.match(texts[0]):
+        return lambda text: True
+    code = list(map(_is_code, texts))
+    sure = sum(bool(_SURELY_CODE.match(text)) for text in texts)
+    is_source = sure >= _LEAST_SURE and all(code[-_ENDS:]) and sum(code) >= _SHARE * len(code)
+    return _is_code if is_source else None
+
+
+def _is_code(text: str) -> bool:
+    return bool(_CODE.match(text) or _SURELY_CODE.match(text))
 
 
 def _ordered(events: Iterable[Event], order: Mapping[str, int]) -> list[Event]:

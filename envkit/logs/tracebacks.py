@@ -56,6 +56,7 @@ class _Open:
     frames: list[Frame] = field(default_factory=list)
     strange: int = 0
     code: bool = False  # the line before was a frame
+    depth: int = 0  # columns before the first frame
 
 
 @dataclass(slots=True)
@@ -137,6 +138,8 @@ class Tracebacks:
             stream.open = _Open(line, indent, stream.within, line)
             stream.within = ""
         now = stream.open
+        if not now.frames:
+            now.depth = len(values["indent"])
         frame = Frame(values["file"], int(values.get("line") or 0), (values.get("function") or "").strip())
         now.frames.append(frame)
         if len(now.frames) > _DEEPEST:
@@ -149,8 +152,10 @@ class Tracebacks:
         plain = text.strip()
         if not plain or plain.startswith(("[Previous line repeated", "...")):
             return CODE
-        if indent > now.indent or _CODE.match(text):
-            if now.code and now.frames and indent > now.indent:
+        # torchrun indents all of a traceback but its first line, so that the exception is not at the margin
+        deeper = indent > now.indent and (not now.frames or indent >= now.depth)
+        if deeper or _CODE.match(text):
+            if now.code and now.frames and deeper:
                 now.frames[-1] = replace(now.frames[-1], code=plain[:300])
             now.code = False
             return CODE
