@@ -646,7 +646,7 @@ def test_the_search_finds_what_is_there(words: set[str], text: str) -> None:
 def test_so_many_lines_are_read_after_a_find_as_were_asked_for() -> None:
     """Between two finds and up to the end, an even and an odd number of them."""
     text = b"".join(b"boom\n" if number in (3, 12) else b"calm\n" for number in range(1, 31))
-    scanner = scan.Scanner(Words([b"boom"]), lambda shape: True, 1)
+    scanner = scan.Scanner(Words([b"boom"]), Words([b"boom"]), lambda shape: True, 1)
     numbers = []
     for piece in scanner.pieces(io.BytesIO(text)):
         numbers.append(piece.number)

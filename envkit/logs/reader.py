@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -79,7 +79,7 @@ def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Readin
     Raises OSError as the streams do, ValueError where two inputs share a name or a row of ``signatures/`` does not fit.
     """
     names = [each.name for each in inputs]
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := {name for name, times in Counter(names).items() if times > 1}:
         raise ValueError(f"two logs are called {', '.join(sorted(twice))}")
     matcher = _matcher()
     read_ones = [_File(each, matcher).read(progress) for each in inputs]
@@ -153,7 +153,9 @@ class _Matcher:
             known = self._stretches.setdefault(solid(anchor.decode()).translate(SHAPE), [])
             if known is not None:
                 known.extend(rows)
-        self._stretches |= {word.translate(SHAPE): None for word in (*_FRAME_WORDS, *map(str.encode, _LOUD_WORDS))}
+        self._stretches |= {word.translate(SHAPE): None for word in _FRAME_WORDS}
+        self.strong = Words(self._stretches)
+        self._stretches |= {word.translate(SHAPE): None for word in map(str.encode, _LOUD_WORDS)}
         self.worth = Words(self._stretches)
 
     def rows(self, text: str) -> list[_Row]:
@@ -254,7 +256,7 @@ class _File:
 
     def read(self, progress: Progress | None) -> _Read:
         """Reads it to its end."""
-        scanner = Scanner(self._matcher.worth, self._worth, ENDS)
+        scanner = Scanner(self._matcher.worth, self._matcher.strong, self._worth, ENDS)
         waiting: deque[_ParsedLine] = deque()
         for piece in scanner.pieces(self._stream, progress):
             if piece.late:

@@ -280,14 +280,14 @@ Progress = Callable[[int], None]
 class Scanner:
     """Goes through one input once and hands out the pieces to be read."""
 
-    def __init__(self, words: Words, sure: Callable[[bytes], bool], ends: int) -> None:
-        """``words`` lead to shapes that may be worth reading, ``sure`` looks closer at each; ``ends`` is how many
-        lines of the beginning and of the end are kept."""
+    def __init__(self, words: Words, strong: Words, sure: Callable[[bytes], bool], ends: int) -> None:
+        """``words`` lead to shapes that may be worth reading, ``strong`` (some of them) to those that are more than
+        loud, ``sure`` looks closer at each; ``ends`` is how many lines of the beginning and of the end are kept."""
         self._ends = ends
         self.seen = Seen()
         self.first: list[Piece] = []
         self._last: list[tuple[int, bytes]] = []  # the last two blocks, each with the number of its first line
-        self._walk = _Walk(words, sure)
+        self._walk = _Walk(words, strong, sure)
 
     def owe(self, lines: int) -> None:
         """Asks, while a piece with a find is looked at, for so many lines after it."""
@@ -390,6 +390,11 @@ _CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one sh
 _EXACT_TIMES = 500  # from then on a line that is an earlier one but for its times is only counted
 _SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this shape is read: its numbers change, its words do not
 _SAMPLE = 32
+_SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: the gaps between them grow with it
+_FLOOD = 300  # new shapes with a find in one block, from which on they are compared without hexadecimal numbers
+_LOUD_SHAPES = 4_000  # shapes of floods, alike in no way, that are read for their sounding like an error alone
+# addresses, hashes, UUIDs; in a shape every digit is a 0
+_VARIES = re.compile(rb"[0a-f]*0[0a-f]{3,}(?:-[0a-f]{4,}){0,4}")
 _EXACT = 64  # different lines of one shape that are only counted
 _TIMES = re.compile(
     rb"\d{2,4}[-/]\d\d[-/]\d{2,4}[T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
@@ -409,9 +414,13 @@ class _Shape:
 class _Walk:
     """The pieces of block after block: those with a find in them, one before, and some after."""
 
-    def __init__(self, words: Words, sure: Callable[[bytes], bool]) -> None:
+    def __init__(self, words: Words, strong: Words, sure: Callable[[bytes], bool]) -> None:
         self._search = words.pattern.search
+        self._strong = strong.pattern.search
         self._sure = sure
+        self._flood: dict[bytes, _Shape] = {}  # shapes of this block alone, those that are alike with one count
+        self._kinds: dict[bytes, _Shape | None] = {}  # of floods, by what they have in common
+        self._unlike = 0
         self._dull: set[bytes] = set()
         self._known: dict[bytes, _Shape] = {}
         self.owed = 0  # lines still to be read after the last find
@@ -423,12 +432,12 @@ class _Walk:
         lines = block.split(b"\n")
         shapes = block.translate(SHAPE).split(b"\n")
         self._learn(shapes)
-        known = self._known
-        finds = [index for index, shape in enumerate(shapes) if shape in known]
+        known, flood = self._known, self._flood
+        finds = [index for index, shape in enumerate(shapes) if shape in known or shape in flood]
         at = 0  # the next line that was neither read nor passed over
         last = len(lines) if lines[-1] else len(lines) - 1
         for index in finds:
-            shape = known[shapes[index]]
+            shape = known.get(shapes[index]) or flood[shapes[index]]
             shape.times += 1
             while self.owed and at < index:
                 yield from self._read(lines[at], number + at, False)
@@ -455,6 +464,7 @@ class _Walk:
 
     def _learn(self, shapes: list[bytes]) -> None:
         """Searches the shapes that were not seen yet and sorts them into the two kinds."""
+        self._flood = {}
         fresh = set(shapes)
         fresh -= self._dull
         fresh -= self._known.keys()
@@ -470,22 +480,52 @@ class _Walk:
         text = b"\n".join(listed)
         place, start = 0, 0  # a shape's index and where it begins in the text
         match = self._search(text)
-        hot = set()
+        hot = []
         while match:
             found = match.start()
             while start + len(listed[place]) < found:
                 start += len(listed[place]) + 1
                 place += 1
-            if self._sure(listed[place]):
-                hot.add(listed[place])
-                self._known[listed[place]] = _Shape()
+            hot.append(listed[place])
             match = self._search(text, start + len(listed[place]))
-        fresh -= hot
+        if len(hot) > _FLOOD:
+            self._flood = self._alike(hot)
+            fresh -= self._flood.keys()
+        else:
+            known = {shape: _Shape() for shape in hot if self._sure(shape)}
+            self._known |= known
+            fresh -= known.keys()
         self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
+
+    def _alike(self, hot: list[bytes]) -> dict[bytes, _Shape]:
+        """The shapes of a flood that are worth reading, those that differ in hexadecimal numbers only with one count.
+
+        So is, once there are thousands that are not alike, what begins with the same word that a signature needs; what
+        only sounds like an error is passed over then.
+        """
+        kept: dict[bytes, _Shape] = {}
+        kinds = self._kinds
+        for shape, key in zip(hot, _VARIES.sub(b"0", b"\n".join(hot)).split(b"\n"), strict=True):
+            if key in kinds:
+                kind = kinds[key]
+            elif self._unlike < _LOUD_SHAPES:
+                self._unlike += 1
+                kind = kinds[key] = _Shape() if self._sure(shape) else None
+            else:
+                found = self._strong(shape)
+                kind = kinds.setdefault(b"\n" + found.group(), _Shape()) if found else None
+            if kind is None:
+                continue
+            if kind.sampled is not None and kind.times % _gap(kind.times):
+                kind.times += 1
+                kind.sampled.times += 1
+            else:
+                kept[shape] = kind
+        return kept
 
     def counted(self) -> Iterator[Piece]:
         """For lines that were only counted, the last of each kind."""
-        for shape in self._known.values():
+        for shape in (*self._known.values(), *filter(None, self._kinds.values())):
             for piece in (*shape.exact.values(), *((shape.sampled,) if shape.sampled else ())):
                 if piece.times:
                     yield piece
@@ -529,14 +569,22 @@ class _Walk:
         return made
 
 
+def _gap(times: int) -> int:
+    """How many lines of a flood there are to each that is read."""
+    return max(_SAMPLE, times // _SPARSER)
+
+
 def _passed(shape: _Shape, line: bytes, number: int) -> bool:
     """Whether a line of a flood needs no reading; it is counted then."""
-    plain = _TIMES.sub(b"", line[:LONGEST])
-    piece = shape.exact.get(plain)
-    if piece is None:
-        if len(shape.exact) < _EXACT:
+    many = shape.times > _SAMPLED_TIMES
+    piece = None
+    if not many or len(shape.exact) < _EXACT:
+        plain = _TIMES.sub(b"", line[:LONGEST])
+        piece = shape.exact.get(plain)
+        if piece is None and len(shape.exact) < _EXACT:
             shape.exact[plain] = Piece(number, line[:LONGEST], True, True, late=True, times=0)
-        if shape.times <= _SAMPLED_TIMES or shape.times % _SAMPLE == 0:
+    if piece is None:
+        if not many or shape.times % _gap(shape.times) == 0:
             return False
         if shape.sampled is None:
             shape.sampled = Piece(number, b"", True, True, late=True, times=0)

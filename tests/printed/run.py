@@ -1,7 +1,7 @@
 """Runs programs that were made to fail, and keeps what they print, with the cause that was planted.
 
     python tests/printed/run.py gpu.toml --out raw.json [--only NAME] [--jobs 4] [--limit-s 560]
-    python tests/printed/run.py --keep raw.json          # into tests/data/printed and tests/data/printed.jsonl
+    python tests/printed/run.py --keep raw.json [--tag t26]   # into tests/data/printed and printed.jsonl
 
 The first needs only the standard library and, for the programs, the Python that `--python` names.  Each program runs
 in a folder of its own, plain and in one other dress: as a job with what comes before it, under torchrun with the rank
@@ -204,13 +204,18 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def keep(path: Path) -> int:
+def keep(path: Path, tag: str) -> int:
     """Takes the texts of a document into the corpus; a program whose text is there already is replaced."""
     told = json.loads(path.read_text())
+    now: dict[str, Any] = {}  # what is expected of a program may have been put right since it ran
+    for file in sorted(HERE.glob("*.toml")):
+        now |= tomllib.loads(file.read_text())
     rows = {row["id"]: row for row in map(json.loads, LIST.read_text().splitlines())} if LIST.exists() else {}
     TEXTS.mkdir(parents=True, exist_ok=True)
     for found in told["outputs"]:
-        name, entry, text = found["name"], told["programs"][found["name"]], found["text"]
+        name, entry, text = found["name"], now.get(found["name"]), found["text"]
+        if entry is None:
+            continue
         wrong = ""
         if found["cut"] or found["ended"]:
             wrong = "too long" if found["cut"] else "did not end"
@@ -221,7 +226,7 @@ def keep(path: Path) -> int:
         if wrong and not entry.get("long"):
             print(f"{name}/{found['dress']}: {wrong}; exit {found['exit']}: ...{text[-300:]!r}")
             continue
-        id = f"{name}.{found['dress']}" if found["dress"] != _PLAIN else name
+        id = ".".join((name, *(part for part in (found["dress"], tag) if part not in ("", _PLAIN))))
         (TEXTS / f"{id}.txt").write_text(text)
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
@@ -256,9 +261,10 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=3600.0, help="after which no further program is started")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--keep", type=Path, help="a document of such a run, to be taken into the corpus")
+    parser.add_argument("--tag", default="", help="what tells the texts of this run from another's, such as t26")
     chosen = parser.parse_args()
     if chosen.keep:
-        return keep(chosen.keep)
+        return keep(chosen.keep, chosen.tag)
     if chosen.programs is None:
         parser.error("name a file of programs, or --keep DOCUMENT")
     return run(chosen)

@@ -28,7 +28,9 @@ def quoted(events: Iterable[Event], most: int = 2) -> tuple[Line, ...]:
     for event in events:
         if all(event.line.process != line.process for line in chosen):
             chosen.append(event.line)
-    return tuple(chosen[:most])
+        if len(chosen) == most:
+            break
+    return tuple(chosen)
 
 
 def independent(story: Story) -> tuple[Event, ...]:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._ranks import family, quoted, stem
 from envkit.logs.causes._tracebacks import fatal
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Hypothesis, Role, Strength
@@ -29,7 +29,8 @@ def launcher_told_to_end(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         number = int(event.values.get("signal") or 0)
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         who = next((words for known, words in _WHO.items() if known == number), "another process sent it")
-        earlier = [other for other in independent(story) if other is not event and other in story.before(event)]
+        # what failed, or waited in vain, before the signal is why somebody sent it
+        earlier = any(other.role is Role.ROOT and other.category for other in story.before(event))
         strength = Strength.POSSIBLE if earlier else Strength.LIKELY
         fix = "run the job apart from the terminal (sbatch, systemd-run, tmux or nohup)"
         fix = fix if number == signal.SIGHUP else ""

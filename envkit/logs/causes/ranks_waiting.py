@@ -154,7 +154,8 @@ def _best_lines(found: tuple[Wait, ...], reports: list[Event]) -> tuple[Line, ..
     """The time-outs to quote: the first rank's and one more."""
     chosen = [wait.event.line for wait in found] or [event.line for event in reports]
     different = {line.rank if line.rank is not None else line.text: line for line in reversed(chosen)}
-    return tuple(sorted(different.values(), key=chosen.index))[:2]
+    wanted = set(map(id, different.values()))
+    return tuple(line for line in chosen if id(line) in wanted)[:2]
 
 
 def _own_failure(story: Story) -> Line | None:
