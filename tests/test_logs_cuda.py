@@ -198,7 +198,7 @@ def test_illegal_access_on_another_gpu() -> None:
 OLD = "RuntimeError: CUDA out of memory. Tried to allocate {w} (GPU 0; 24.00 GiB total capacity; {a} already allocated; {f} free; {r} reserved in total by PyTorch)"  # noqa: E501
 NEW = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {w}. GPU 0 has a total capacity of 24.00 GiB of "
-    "which {f} is free. {others}Including non-PyTorch memory, this process has 5.00 GiB memory in use. Of the "
+    "which {f} is free. {others}Including non-PyTorch memory, this process has {m} memory in use. Of the "
     "allocated memory {a} is allocated by PyTorch, and {u} is reserved by PyTorch but unallocated. If reserved but "
     "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
@@ -212,13 +212,19 @@ NEW = (
          "fragmentation", "gpu-memory-fragmented"),
         (OLD.format(w="190.00 GiB", a="1.00 GiB", f="20.00 GiB", r="2.00 GiB"), "out-of-memory", "program-bug"),
         (OLD.format(w="2.00 GiB", a="3.00 GiB", f="0.50 GiB", r="3.50 GiB"), "out-of-memory", "launch-config"),
-        (NEW.format(w="2.00 GiB", a="21.00 GiB", f="1.00 GiB", u="900.00 MiB", others=""),
+        (NEW.format(w="2.00 GiB", a="21.00 GiB", f="1.00 GiB", u="900.00 MiB", m="23.00 GiB", others=""),
          "out-of-memory", "gpu-memory-exhausted"),
-        (NEW.format(w="2.00 GiB", a="4.00 GiB", f="1.00 GiB", u="100.00 MiB",
+        (NEW.format(w="2.00 GiB", a="4.00 GiB", f="1.00 GiB", u="100.00 MiB", m="5.00 GiB",
                     others="Process 77 has 18.00 GiB memory in use. "), "out-of-memory", "launch-config"),
-        (NEW.format(w="1.00 GiB", a="14.00 GiB", f="0.20 GiB", u="6.00 GiB", others=""),
+        (NEW.format(w="1.00 GiB", a="14.00 GiB", f="0.20 GiB", u="6.00 GiB", m="23.80 GiB", others=""),
          "fragmentation", "gpu-memory-fragmented"),
-        ("RuntimeError: CUDA out of memory. Tried to allocate 17179869183.95 GiB (GPU 0; 8.00 GiB to",
+        (NEW.format(w="20.00 MiB", a="4.00 GiB", f="2.40 GiB", u="10.00 MiB", m="21.60 GiB", others=""),
+     "out-of-memory", "launch-config"),  # another allocator in the same process
+    (NEW.format(w="20.00 MiB", a="21.00 GiB", f="2.40 GiB", u="10.00 MiB", m="21.60 GiB", others=""),
+     "out-of-memory", "launch-config"),  # free and refused
+    (NEW.format(w="2.00 GiB", a="3.00 GiB", f="1.00 GiB", u="10.00 MiB", m="4.00 GiB", others=""),
+     "out-of-memory", "launch-config"),  # held by processes that a container does not list
+    ("RuntimeError: CUDA out of memory. Tried to allocate 17179869183.95 GiB (GPU 0; 8.00 GiB to",
          "out-of-memory", "program-bug"),
     ],
 )  # fmt: skip

@@ -25,8 +25,9 @@ class Strength(IntEnum):
 
     FALLBACK = 1  # nothing better is known: the category's usual cause
     POSSIBLE = 2  # something beside the message points to it
-    LIKELY = 3  # the usual reading, and the log has evidence for it and none against it
-    DECISIVE = 4  # the log itself states the cause
+    USUAL = 3  # what the message most often means, and the log has nothing for it or against it
+    LIKELY = 4  # the log has evidence for it beside the message, or the message leaves little else
+    DECISIVE = 5  # the log itself states the cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class RuleHypothesis:
 
     cause: str
     because: str
-    strength: Literal["fallback", "possible", "likely", "decisive"]
+    strength: Literal["fallback", "possible", "usual", "likely", "decisive"]
     decide_by: str = ""
     fix: str = ""
     over: tuple[str, ...] = ()
@@ -162,7 +163,7 @@ class Statement:
     because: str
     source: str
     seen: str
-    strength: Literal["fallback", "possible", "likely", "decisive"] = "likely"
+    strength: Literal["fallback", "possible", "usual", "likely", "decisive"] = "likely"
     proof: bool = False
     decide_by: str = ""
     fix: str = ""
@@ -179,7 +180,7 @@ class Wording:
 
     id: str
     because: str
-    strength: Literal["fallback", "possible", "likely", "decisive"] = "likely"
+    strength: Literal["fallback", "possible", "usual", "likely", "decisive"] = "likely"
     category: str = ""
     cause: str = ""
     decide_by: str = ""

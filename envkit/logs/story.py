@@ -43,6 +43,8 @@ _SEARCHED = re.compile(
     r"(?!.{0,400}\b(?:block: ?\[\d|Assertion [`'].{0,400} failed))"  # of a kernel, or of the C library
 )
 _COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\([^)\n]{1,120}\) )?[A-Za-z\[]")
+# the last line of pytest where every test passed: what the tests printed before it was asked for
+_PASSED = re.compile(r"^=* ?\d+ passed\b(?!.{0,200}\b(?:failed|errors?)\b).{0,200} in [\d.]{1,12}s\b")
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 
@@ -131,11 +133,13 @@ def _without_source(reading: Reading) -> Reading:
     into it is one.
     """
     code = {seen.name: is_code for seen in reading.files if (is_code := _source(seen)) is not None}
-    if not code:
+    passed = {seen.name: line.number for seen in reading.files for line in seen.tail if _PASSED.search(line.text)}
+    if not code and not passed:
         return reading
 
     def talks(line: Line) -> bool:
-        return line.file in code and code[line.file](line.raw or line.text)
+        is_code = code.get(line.file)
+        return line.number < passed.get(line.file, 0) or (is_code is not None and is_code(_said(line)))
 
     events = tuple(replace(event, role=Role.ADVICE) if talks(event.line) else event for event in reading.events)
     traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
@@ -151,20 +155,25 @@ def _source(seen: FileSeen) -> Callable[[str], bool] | None:
     """
     ends = {line.number: line for line in (*seen.head, *seen.tail)}
     lines = [ends[number] for number in sorted(ends)]
-    if any(line.clock or line.level or line.rank is not None for line in lines):
-        return None
-    texts = [line.raw or line.text for line in lines]
+    texts = list(map(_said, lines))
     for shape in (_SEARCHED, _COMMITTED):
         found = [match for match in map(shape.match, texts) if match]
         # nothing is found twice at one place: that is a program that prints where it stands
         if len({match[0] for match in found}) >= _LEAST_SURE and len(found) >= _SHARE * len(texts):
             return lambda text, shape=shape: shape.match(text) is not None  # type: ignore[misc]
+    if any(line.clock or line.level or line.rank is not None for line in lines):
+        return None
     if texts and _HISTORY.match(texts[0]):
         return lambda text: True
     code = list(map(_is_code, texts))
     sure = sum(bool(_SURELY_CODE.match(text)) for text in texts)
     is_source = sure >= _LEAST_SURE and all(code[-_ENDS:]) and sum(code) >= _SHARE * len(code)
     return _is_code if is_source else None
+
+
+def _said(line: Line) -> str:
+    """The line with the mark of a comment or a list that may stand before it, without what a collector put there."""
+    return line.text if line.clock else line.raw or line.text
 
 
 def _is_code(text: str) -> bool:

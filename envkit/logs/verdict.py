@@ -12,12 +12,18 @@ from typing import get_type_hints
 from envkit.facts import Facts
 from envkit.logs import causes, hang
 from envkit.logs.knowledge import failures
-from envkit.logs.records import Explanation, Hypothesis, Line, Mark, Role, Strength
+from envkit.logs.records import Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
 
 Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
 
-_SURE = {Strength.DECISIVE: 0.95, Strength.LIKELY: 0.8, Strength.POSSIBLE: 0.55, Strength.FALLBACK: 0.35}
+_SURE = {
+    Strength.DECISIVE: 0.95,
+    Strength.LIKELY: 0.8,
+    Strength.USUAL: 0.6,
+    Strength.POSSIBLE: 0.55,
+    Strength.FALLBACK: 0.35,
+}
 _RIVAL = 0.15  # what a rival as strong as the first takes from its confidence
 _MOST_EVIDENCE = 8
 _ENOUGH_EVIDENCE = 4  # lines of the same category are added up to so many
@@ -46,10 +52,10 @@ def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
 def ordered(found: Sequence[Hypothesis], story: Story) -> tuple[Hypothesis, ...]:
     """The hypotheses, the best first.
 
-    One that another, at least LIKELY, declares to explain (``over``) goes behind all that nobody explains.  Then the
+    One that another, at least USUAL, declares to explain (``over``) goes behind all that nobody explains.  Then the
     stronger one is first, and of equals the one whose root comes first in the story.
     """
-    explained = {category for each in found if each.strength >= Strength.LIKELY for category in each.over}
+    explained = {category for each in found if each.strength >= Strength.USUAL for category in each.over}
     order = {(event.line.file, event.line.number): index for index, event in enumerate(story.events)}
 
     def key(each: Hypothesis) -> tuple[bool, int, int]:
@@ -76,6 +82,8 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
     sure = _SURE[best.strength]
     if rival is not None and rival.strength >= best.strength and rival.category not in best.over:
         sure -= _RIVAL
+    if rival is None and best.strength <= Strength.USUAL:
+        rival = _next_cause(best, known)
     return Explanation(
         category=best.category,
         cause=best.cause,
@@ -91,6 +99,14 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         ranks=hang.table(story),
         files=story.files,
     )
+
+
+def _next_cause(best: Hypothesis, known: Failure) -> Hypothesis | None:
+    """What the failure comes of where it is not what it usually comes of."""
+    other = next(((cause, looks) for cause, looks in known.causes.items() if cause != best.cause), None)
+    if other is None:
+        return None
+    return Hypothesis(best.category, other[0], Strength.FALLBACK, best.evidence[:1], other[1])
 
 
 def _role(line: Line, first: bool, story: Story) -> Role:

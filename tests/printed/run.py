@@ -102,19 +102,21 @@ def replacements(folder: Path, python: str) -> Iterator[tuple[str, str]]:
     known[os.path.expanduser("~")] = "/home/user"
     known[str(HERE)] = "/home/user/job"
     known[tempfile.gettempdir() + "/"] = "/tmp/"
-    known[socket.gethostname()] = "node1"
-    known[socket.getfqdn()] = "node1"
     yield from sorted(((old, new) for old, new in known.items() if len(old) > 3), key=lambda pair: -len(pair[0]))
 
 
 _ADDRESS = re.compile(r"\b(?!127\.|0\.)(?:10|172|192)\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
-_URL = re.compile(r"(https?://)(?!pytorch\.org|docs\.|developer\.nvidia|github\.com|numpy\.org)[\w.:@-]+")
+_URL = re.compile(
+    r"(https?://)(?!pytorch\.org|docs\.|(?:[\w-]+\.)?nvidia\.com|[\w.-]*github\.(?:com|io)|numpy\.org)[\w.:@-]+"
+)
 
 
 def cleaned(text: str, known: list[tuple[str, str]]) -> str:
     """The text without this machine in it."""
     for old, new in known:
         text = text.replace(old, new)
+    for name in {socket.gethostname(), socket.getfqdn()}:
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", "node1", text)
     text = _ADDRESS.sub("10.0.0.1", text)
     return _URL.sub(r"\1mirror.example.org", text)
 

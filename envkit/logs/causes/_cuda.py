@@ -58,8 +58,14 @@ def code_of(story: Story, event: Event) -> str:
     own = story.traceback_of(event.line)
     traces = (own,) if own else story.tracebacks
     return "\n".join(
-        f"{frame.file} {frame.function} {frame.code}".lower() for trace in traces for frame in trace.frames
+        f"{_module(frame.file)} {frame.function} {frame.code}".lower() for trace in traces for frame in trace.frames
     )
+
+
+def _module(file: str) -> str:
+    """The file within its package; of a program's own only its name, for what its folders are called says nothing."""
+    parts = re.split(r"(?:^|[\\/])((?:site|dist)-packages)[\\/]", file)
+    return "/".join(parts[-2:]) if len(parts) > 1 else re.split(r"[\\/]", file)[-1]
 
 
 def innermost(story: Story, event: Event, of: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envkit.logs.knowledge import wordings
-from envkit.logs.records import Event, Hypothesis, Line, Strength
+from envkit.logs.records import Event, Hypothesis, Line, Strength, Wording
 
 
 def worded(
@@ -29,7 +29,7 @@ def worded(
     return Hypothesis(
         category,
         cause or row.cause,
-        Strength[row.strength.upper()] if strength is None else strength,
+        _strength(row, strength),
         tuple(dict.fromkeys(lines)),
         row.because.format_map(values),
         row.decide_by.format_map(values),
@@ -37,3 +37,11 @@ def worded(
         row.next,
         over=explained if row.category else tuple(each for each in explained if each != category),
     )
+
+
+def _strength(row: Wording, given: Strength | None) -> Strength:
+    """The row's unless one is given; more than the usual reading a row of that kind never is."""
+    own = Strength[row.strength.upper()]
+    if given is None:
+        return own
+    return min(given, own) if own is Strength.USUAL else given

@@ -101,6 +101,8 @@ def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         strength = Strength.POSSIBLE if alone else Strength.DECISIVE
         over = () if alone else (*AFTERMATH, "ptx-unsupported-toolchain")
         yield worded("architecture-not-served", stated, failed, strength=strength, over=over, what=what)
+    elif failed is not None and rule_of(failed) is not None:
+        yield from by_rule(failed)
     elif failed is not None:
         own = _EXTENSION.search(innermost(story, failed, 1)) or _EXTENSION.search(failed.line.text)
         name = next((group for group in own.groups() if group), "") if own else ""

@@ -23,6 +23,9 @@ _TEXT = re.compile(
 _INDEXING = re.compile(r"embedding|cross_entropy|nll_loss|scatter|\bgather|index_select|roi_|one_hot")
 _LARGE = re.compile(r"llama|qwen|glm|vicuna|mistral|falcon|baichuan|internlm|bloom|mpt|opt/|diffus|unet")
 
+# a graph of CUDA that is being recorded, in which nothing may be allocated or synchronized
+_CAPTURE = re.compile(r"torch/cuda/graphs\.py|cuda\.graph\(|capture_begin|cudagraph|make_graphed|graph_capture")
+_CAPTURING = ("capture-forbidden", "capture-refused", "capture-failed", "capture-stream")
 _LATE = ("insufficient-evidence",)
 _BLOCKING = "with CUDA_LAUNCH_BLOCKING=1 another operation fails if this one only noticed it"
 _LIBRARIES = {"CUSOLVER": "cuSOLVER", "CUSPARSE": "cuSPARSE", "CURAND": "cuRAND", "CUFFT": "cuFFT"}
@@ -74,6 +77,9 @@ def cublas_not_initialized(story: Story, facts: Facts, event: Event) -> Iterator
         yield new
     status = event.values.get("code") or ""
     code = code_of(story, event)
+    if captured := first(story.of(*_CAPTURING)) or _CAPTURE.search(code):
+        yield worded("handle-made-in-capture", event, captured if isinstance(captured, Event) else None)
+        return
     text = _TEXT.search(code) if not _LARGE.search(code) else None
     index = _INDEXING.search(code)
     if "ALLOC_FAILED" in status or "allocation" in status:

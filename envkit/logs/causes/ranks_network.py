@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._tracebacks import events_in, fatal
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
 from envkit.logs.codes import status
@@ -69,6 +70,9 @@ def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         # NCCL's own line says more than torch's about it
         found = tuple(sorted(found, key=lambda event: stem(event) in ("nccl-aborted", "c10d-store-closed")))
         name = found[0].values.get("device") or found[0].values.get("other_rank")
+        chain = fatal(story)
+        if chain and not any(event.category for trace in chain for event in events_in(story, trace)):
+            return  # the process that went first says why
         yield worded("peer-closed-connection", *quoted(found), peer=f"the peer {name}" if name else "a peer")
 
 

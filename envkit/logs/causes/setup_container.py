@@ -91,6 +91,8 @@ def _hook_cause(story: Story, event: Event) -> tuple[str, str]:
         return "driver-firmware-fault", "the driver of the host does not answer as it should"
     if "unknown device" in plain or "invalid device" in plain or "device not found" in plain:
         return "launch-config", "a device was asked for that the machine does not have"
+    if "permission denied" in plain or "operation not permitted" in plain:
+        return "container-config", "the toolkit may not open the driver's device files or set the device rules"
     if event.signature.id == "cli-hook-direct":
         return "container-config", "this machine takes GPUs by the runtime only: --runtime nvidia in place of --gpus"
     if event.signature.id == "cli-error-enroot":
