@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -28,6 +29,9 @@ _RIVAL = 0.15  # what a rival as strong as the first takes from its confidence
 _MOST_EVIDENCE = 8
 _ENOUGH_EVIDENCE = 4  # lines of the same category are added up to so many
 _LAST = 2
+_AMD = re.compile(r"\bHIP\b|\bhip[A-Z]\w{3}|\bROCm\b|rocBLAS|\bgfx\d{3,4}|\bfault by GPU node-|HSA_STATUS")
+_AMD_SAYS = "; these are the words of ROCm, so it is an AMD GPU, for which commands of CUDA do not serve"
+_AMD_NEXT = ("rocminfo", "rocm-smi", "AMD_SERIALIZE_KERNEL=3 AMD_LOG_LEVEL=3 CMD")
 
 
 @cache
@@ -84,17 +88,18 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         sure -= _RIVAL
     if rival is None and best.strength <= Strength.USUAL:
         rival = _next_cause(best, known)
+    amd = any(_AMD.search(line.text) for line in best.evidence)
     return Explanation(
         category=best.category,
         cause=best.cause,
         confidence=round(sure, 2),
         title=known.title,
-        because=best.because,
+        because=best.because + (_AMD_SAYS if amd else ""),
         evidence=_evidence(best, story),
         timeline=_timeline(best, story),
         runner_up=rival,
         decide_by=best.decide_by or (rival.decide_by if rival else "") or "".join(known.decide[:1]),
-        next=best.next or known.next,
+        next=_AMD_NEXT if amd else best.next or known.next,
         fix=best.fix or known.fix.get(best.cause) or known.fix.get("", ""),
         ranks=hang.table(story),
         files=story.files,

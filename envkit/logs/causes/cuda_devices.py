@@ -15,6 +15,7 @@ from envkit.logs.story import Story
 
 _RANK_INDEX = re.compile(r"local_rank|localrank|set_device\(.{0,40}rank|\brank\b|gpu_id|gpu_ids|args\.gpu|device_ids")
 _PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|cudahostregister|memory_pool_host|pinned")
+_LAUNCH = re.compile(r"<<<|\b[Ll]aunch|cu(?:da)?LaunchKernel")
 _COPY = re.compile(r"memcpy|copy_\(|\.to\(|\.cpu\(|\.cuda\(|\.clone\(")
 _EXTENSION = re.compile(
     r"(?:site-packages|dist-packages)/(?!torch/|torchvision/)([\w.-]+)/|([\w-]+)/ops/|([\w.-]+\.so)\b"
@@ -55,6 +56,8 @@ def invalid_device_ordinal(story: Story, facts: Facts, event: Event) -> Iterator
         why = f"the index comes from the launch (`{by_rank[0]}`) and is not below the visible GPUs"
     elif fixed := re.search(r"cuda:[0-9]+|\.cuda\([0-9]+\)|set_device\([0-9]+\)", code):
         why = f"the index is fixed in the code (`{fixed[0]}`) and is not below the visible GPUs"
+    if visible := story.value("visible"):
+        why += f"; CUDA_VISIBLE_DEVICES is {visible}, and the GPUs that it names are counted from 0"
     yield worded("index-beyond-the-visible", event, why=why)
 
 
@@ -82,6 +85,8 @@ def _refused_argument(story: Story, event: Event) -> Iterator[Hypothesis]:
     if _PINNED.search(code_of(story, event) + event.line.text.lower()):
         yield worded("pinning-refused", event)
         return
+    if _LAUNCH.search(event.line.text):
+        yield worded("launch-refused", event)
     copy = _COPY.search(innermost(story, event, 2))
     yield worded("copy-refused", event, copy=f" of a copy (`{copy[0]}`)" if copy else "")
     yield worded("argument-wrong", event)

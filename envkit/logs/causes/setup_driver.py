@@ -20,6 +20,8 @@ _NO_DEVICE = (
     "nvidia-container-cli-init-error",
 )  # fmt: skip
 _FABRIC = "cuda-init-error-802-fabricmanager"
+# what the runtime itself says, without any version
+_NO_VERSIONS = ("driver-too-old-runtime", "driver-too-old-name", "driver-too-old-number")
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 
 
@@ -42,6 +44,10 @@ def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
         because = f"the driver speaks CUDA {speaks}, and the program needs {wants if wants else 'a newer one'}"
     elif event.values.get("driver"):
         because = f"the driver is {event.values['driver']}, and the program needs a newer one"
+    elif not story.value("driver") and event.signature.id in _NO_VERSIONS:
+        because = "the driver is older than the program's CUDA needs, or there is none: CUDA says the same of both"
+        strength = min(strength, Strength.USUAL)
+        yield worded("no-driver-is-too-old", event)
     yield hypothesis(event, "version-mismatch", strength, because, over=_NO_DEVICE)
 
 
@@ -56,7 +62,7 @@ def driver_library_mismatch(story: Story, facts: Facts, event: Event) -> Iterato
     more = [other for other in story.events if other.values.get("userspace") or other.values.get("module")]
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     over = (*_NO_DEVICE, "forward-compat-unsupported", "driver-too-old", "missing-shared-library")
-    compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
+    compat = _compat(story)
     if event.signature.id.startswith("driver-mismatch-803") and (compat or in_container(story)):
         seen = f": {compat.values['path']}" if compat else ""
         yield worded("foreign-libcuda-in-container", event, compat, seen=seen)
@@ -68,7 +74,7 @@ def driver_library_mismatch(story: Story, facts: Facts, event: Event) -> Iterato
 def forward_compat(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A compat libcuda where it cannot work (CUDA Compatibility guide: data centre GPUs and some drivers only)."""
     gpu = story.value("gpu")
-    compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
+    compat = _compat(story)
     strength = unless_only_warned(story, event, Strength.LIKELY)
     if compat is not None:
         yield worded("compat-folder-on-path", event, compat, strength=strength, path=compat.values["path"])
@@ -94,6 +100,12 @@ def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypot
         because = f"the fabric manager is of {manager} and the driver of {driver}: they must be the same"
     others = [other for other in (event, *service) if other is not first]
     yield worded("fabric-service-failed", first if first.role is Role.ROOT else event, *others[:2], why=because)
+
+
+def _compat(story: Story) -> Event | None:
+    """The line by which the loader finds a compat libcuda: a library path, or the first of ldconfig's list."""
+    told = (*story.of("setup-library-path"), *story.of("setup-ldconfig")[:1])
+    return next((event for event in told if "compat" in event.values.get("path", "")), None)
 
 
 def _cuda(text: str | None) -> str | None:
