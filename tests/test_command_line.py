@@ -131,7 +131,7 @@ def test_help_is_in_groups_and_cuts_no_sentence(envkit: Envkit) -> None:
     text = envkit("--help").out
     titles = re.findall(r"(?m)^(\S.*):$", text)
     assert titles == [
-        "Make an image", "Packages of a spec", "Examine an image", "Examine a machine", "Files and facts",
+        "Make an image", "Packages of a spec", "Examine an image", "Run a job", "Examine a machine", "Files and facts",
         "Failing jobs", "Shell", "Options",
     ]  # fmt: skip
     assert "..." not in text.split("Make an image:")[1]
@@ -152,7 +152,7 @@ def test_help_in_a_terminal_is_as_wide_as_it_and_in_a_pipe_a_line_an_option(tmp_
     assert next(line for line in piped if "--diff" in line).endswith("change nothing.")
 
 
-@pytest.mark.parametrize("verb", ["preflight", "debug"])
+@pytest.mark.parametrize("verb", ["preflight", "run", "debug"])
 def test_usage_shows_the_command(verb: str, envkit: Envkit) -> None:
     assert envkit(verb, "-h").out.splitlines()[0].endswith(" [-- COMMAND ...]")
     assert "COMMAND" not in envkit("probe", "-h").out.splitlines()[0]

@@ -132,7 +132,7 @@ def test_a_program_that_is_called_like_python_is_not_asked_for_its_versions(run:
         (["python", "x.py"], "the command `python` must follow --", "envkit debug -- python x.py"),
         (
             ["--volume", "/a:/b", "--", "true"],
-            "--volume, --network and --gpus only work with --image",
+            "--volume, --network, --gpus, --env, --user and --workdir only work with --image",
             "name the image",
         ),
         (["--hang-timeout", "5", "--", "true"], "--hang-timeout 5 has no effect", "--ranks"),

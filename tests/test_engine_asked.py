@@ -16,7 +16,8 @@ from test_prove import layer
 from envkit.debug.container import Container
 from envkit.debug.job import COMPANION
 from envkit.engine import BaseRequest
-from envkit.engine.docker import TREE_LABEL, DockerEngine, _sees_trusted
+from envkit.engine.docker import TREE_LABEL, DockerEngine
+from envkit.engine.store import sees_trusted
 from envkit.errors import EnvkitError, Undecided, UsageError
 
 
@@ -105,7 +106,7 @@ def test_trusted_attributes_are_seen_by_whoever_may_set_them(tmp_path: Path) -> 
         if error.errno != errno.EPERM:
             pytest.skip(f"no attributes on this file system: {error}")
         may = False
-    assert _sees_trusted() is may
+    assert sees_trusted() is may
 
 
 def test_more_volumes_than_any_image_has_are_refused_before_a_container_is_made(

@@ -25,7 +25,7 @@ def unpacked(info: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[bytes, 
     options = " ".join(map(str, info.get("SecurityOptions") or ()))
     shifted = ROOTLESS in options or REMAPPED in options
     plain = status.get("Native Overlay Diff") == "true" and status.get("Using metacopy") == "false"
-    if driver.get("Name") != "overlay2" or shifted or not plain or not _sees_trusted():
+    if driver.get("Name") != "overlay2" or shifted or not plain or not sees_trusted():
         return b"", ()
     stack = [places.get("UpperDir") or "", *(places.get("LowerDir") or "").split(":")]
     roots = tuple(Path(path) for path in reversed(stack) if path)
@@ -42,7 +42,7 @@ def unpacked(info: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[bytes, 
     return config, roots
 
 
-def _sees_trusted() -> bool:
+def sees_trusted() -> bool:
     """Whether the kernel shows this process the attributes named trusted.*, by which overlay marks directories: that
     takes CAP_SYS_ADMIN (bit 21 of linux/capability.h) in the first user namespace, xattr(7)."""
     try:

@@ -644,7 +644,15 @@ class _Begun:
 
         def about(choice: Choice) -> tuple[object, ...]:
             extras = choice.extras
-            return choice.image, choice.suite, choice.cuda and choice.backend, choice.glibc, extras.apt, extras.components, extras.given
+            return (
+                choice.image,
+                choice.suite,
+                choice.cuda and choice.backend,
+                choice.glibc,
+                extras.apt,
+                extras.components,
+                extras.given,
+            )
 
         return spec == self.spec and about(choice) == about(self.choice)
 
