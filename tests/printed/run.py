@@ -1,6 +1,6 @@
 """Runs programs that were made to fail, and keeps what they print, with the cause that was planted.
 
-    python tests/printed/run.py gpu.toml --out raw.json [--only NAME] [--jobs 4] [--limit-s 560]
+    python tests/printed/run.py gpus.toml --out raw.json [--only NAME] [--jobs 4] [--gpus 4] [--limit-s 560]
     python tests/printed/run.py --keep raw.json [--tag t26]   # into tests/data/printed and printed.jsonl
 
 The first needs only the standard library and, for the programs, the Python that `--python` names.  Each program runs
@@ -26,6 +26,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -121,8 +122,8 @@ def cleaned(text: str, known: list[tuple[str, str]]) -> str:
     return _URL.sub(r"\1mirror.example.org", text)
 
 
-def printed(name: str, entry: Mapping[str, Any], dress: str, python: str) -> dict[str, Any]:
-    """One run: what was printed, how it ended, how long it took."""
+def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: str = "") -> dict[str, Any]:
+    """One run: what was printed, how it ended, how long it took; ``gpus`` are those that it sees, "" for all."""
     with tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
         (folder / "train.py").write_text(entry.get("program", ""))
@@ -131,6 +132,8 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str) -> dic
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
         env = {**os.environ, "PYTHON": python, "PYTHONUNBUFFERED": "1", "PWD": made, "OMP_NUM_THREADS": "2"}
+        if gpus:
+            env["CUDA_VISIBLE_DEVICES"] = gpus
         env["PATH"] = os.pathsep.join((str(Path(python).absolute().parent), env.get("PATH", ""), "/usr/local/cuda/bin"))
         for key, value in entry.get("env", {}).items():
             env[key] = value.replace("$PWD", made)
@@ -153,13 +156,20 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str) -> dic
         code = bash.wait()
         ended = late.finished.is_set()
         late.cancel()
-        text = cleaned(b"".join(lines).decode("utf-8", "replace"), list(replacements(folder, python)))
+        known = list(replacements(folder, python))
+        text = cleaned(b"".join(lines).decode("utf-8", "replace"), known)
         cut = len(text) > _MOST
         if cut:
             text = text[: _MOST // 2] + text[-_MOST // 2 :]
+        files = {
+            path.name: cleaned(path.read_text(errors="replace"), known)[:_MOST]
+            for pattern in entry.get("keeps", ())
+            for path in sorted(folder.glob(pattern))
+        }
         seconds = round(time.monotonic() - begun, 1)
         return {
             "name": name, "dress": dress, "exit": code, "seconds": seconds, "ended": ended, "cut": cut, "text": text,
+            "files": files,
         }  # fmt: skip
 
 
@@ -177,6 +187,29 @@ class Kept:
             self._path.write_text(json.dumps(self._known))
 
 
+def lanes(jobs: list[tuple[str, str]], programs: dict[str, Any], gpus: int) -> dict[str, list[tuple[str, str]]]:
+    """Which programs run one beside another, by the GPUs that they see: the last GPU is for those that need one alone.
+
+    The others share the GPUs before it, those that need two share the first two.  Programs for which there are too few
+    GPUs stand under "none", those that need several alone under "last".
+    """
+    chosen: dict[str, list[tuple[str, str]]] = {}
+    shared = max(1, gpus - 1) if gpus != 2 else 2
+    for place, job in enumerate(jobs):
+        entry = programs[job[0]]
+        wanted, alone = entry.get("gpus", 1), entry.get("alone", False)
+        if wanted > gpus:
+            lane = "none"
+        elif alone and (wanted > 1 or gpus < 3):
+            lane = "last"
+        elif alone:
+            lane = str(gpus - 1)
+        else:
+            lane = "0,1" if wanted > 1 else f"{place % shared}"
+        chosen.setdefault(lane, []).append(job)
+    return chosen
+
+
 def run(chosen: argparse.Namespace) -> int:
     """Runs the programs of one file."""
     path = chosen.programs if chosen.programs.exists() else HERE / chosen.programs.name
@@ -186,23 +219,36 @@ def run(chosen: argparse.Namespace) -> int:
     kept = Kept(chosen.out, programs)
     begun = time.monotonic()
 
-    def one(job: tuple[str, str]) -> None:
+    def one(job: tuple[str, str], gpus: str = "") -> None:
         name, dress = job
-        if time.monotonic() - begun + 5 > chosen.limit_s:
+        if time.monotonic() - begun + min(20.0, programs[name].get("seconds", _EACH_S)) > chosen.limit_s:
             kept.put("not_run", f"{name}/{dress}")
             return
-        found = printed(name, programs[name], dress, chosen.python)
+        found = printed(name, programs[name], dress, chosen.python, gpus)
         kept.put("outputs", found)
-        print(
-            f"{name}/{dress}: exit {found['exit']}, {found['seconds']} s, {len(found['text'])} characters", flush=True
-        )
+        how = f"exit {found['exit']}, {found['seconds']} s, {len(found['text'])} characters"
+        print(f"{name}/{dress} on {gpus or 'all'}: {how}{', stopped' if found['ended'] else ''}", flush=True)
 
     jobs = [(name, dress) for name, entry in programs.items() for dress in dresses(name, entry)]
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        list(pool.map(one, [job for job in jobs if not programs[job[0]].get("alone")]))
-    for job in jobs:
-        if programs[job[0]].get("alone"):
-            one(job)
+    if not chosen.gpus:
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            list(pool.map(one, [job for job in jobs if not programs[job[0]].get("alone")]))
+        for job in jobs:
+            if programs[job[0]].get("alone"):
+                one(job)
+        return 0
+    laid = lanes(jobs, programs, chosen.gpus)
+    for name, dress in laid.pop("none", []):
+        kept.put("not_run", f"{name}/{dress}")
+    last = laid.pop("last", [])
+    with ExitStack() as stack:
+        for gpus, mine in laid.items():
+            alone = programs[mine[0][0]].get("alone", False)
+            pool = stack.enter_context(ThreadPoolExecutor(1 if alone else chosen.jobs))
+            for job in mine:
+                pool.submit(one, job, gpus)
+    for job in last:
+        one(job, ",".join(str(gpu) for gpu in range(programs[job[0]].get("gpus", 1))))
     return 0
 
 
@@ -216,20 +262,27 @@ def keep(path: Path, tag: str) -> int:
     TEXTS.mkdir(parents=True, exist_ok=True)
     for found in told["outputs"]:
         name, entry, text = found["name"], now.get(found["name"]), found["text"]
+        shown = text + "".join(found.get("files", {}).values())
         if entry is None:
             continue
         wrong = ""
         if found["cut"] or found["ended"]:
             wrong = "too long" if found["cut"] else "did not end"
-        elif not entry.get("healthy") and entry.get("line", "") not in text:
+        elif not entry.get("healthy") and entry.get("line", "") not in shown:
             wrong = f"does not show `{entry.get('line')}`"
-        elif entry.get("needs", "") and re.search(entry["needs"], text):
+        elif entry.get("needs", "") and re.search(entry["needs"], shown):
             wrong = "lacks what it needs"
         if wrong and not entry.get("long"):
             print(f"{name}/{found['dress']}: {wrong}; exit {found['exit']}: ...{text[-300:]!r}")
             continue
         id = ".".join((name, *(part for part in (found["dress"], tag) if part not in ("", _PLAIN))))
-        (TEXTS / f"{id}.txt").write_text(text)
+        if found.get("files"):
+            id = id.replace(".", "-")  # a folder: its name has no ending
+            (TEXTS / id).mkdir(exist_ok=True)
+            for file, said in {"job.log": text, **found["files"]}.items():
+                (TEXTS / id / file).write_text(said)
+        else:
+            (TEXTS / f"{id}.txt").write_text(text)
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     print(f"{len(rows)} texts, {sum(row['part'] == 'held' for row in rows.values())} of them set aside")
@@ -260,6 +313,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("raw.json"))
     parser.add_argument("--only", help="a regular expression of names")
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs to spread the programs over; 0: each sees all")
     parser.add_argument("--limit-s", type=float, default=3600.0, help="after which no further program is started")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--keep", type=Path, help="a document of such a run, to be taken into the corpus")
