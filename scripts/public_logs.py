@@ -6,8 +6,8 @@ The list names of each log its id, where it is from, and what an expert expects:
 that are right as well), the lines to be quoted, whether the loudest line misleads, and whether the GPU environment is
 at fault at all.  The texts are not in this repository, and of the lines to be quoted only hashes are
 (``evidence_sha256``: the first 16 digits of each line's, white space as one blank; a list of your own may say
-``evidence``).  A text is DIR/ID.log or DIR/ID.txt, or DIR/ID/* where several files belong together.  Prints
-the shares that are right and one line for each that is not; exits 1 where a text is missing.
+``evidence``).  A text is DIR/ID.log, DIR/ID.txt or DIR/ID.txt.gz, or DIR/ID/* where several files belong together.
+Prints the shares that are right and one line for each that is not; exits 1 where a text is missing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def expectations(path: Path) -> list[Expected]:
 
 def texts_of(entry: Expected, folder: Path) -> list[Path]:
     """The files of a log, none where they are missing."""
-    for ending in ("log", "txt"):
+    for ending in ("log", "txt", "txt.gz"):
         if (single := folder / f"{entry.id}.{ending}").is_file():
             return [single]
     return sorted(path for path in (folder / entry.id).glob("*") if path.is_file())

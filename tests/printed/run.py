@@ -12,6 +12,7 @@ folders, the machine's name and addresses are replaced by others.  The document 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -38,7 +39,8 @@ TEXTS = HERE.parent / "data" / "printed"
 LIST = HERE.parent / "data" / "printed.jsonl"
 HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 _PLAIN, _JOB, _TEE, _STAMPED = "plain", "job", "tee", "stamped"
-_MOST = 300_000  # characters of one text; a longer one is not kept whole, and says so
+_MOST = 6_000_000  # characters of one text; a longer one is not kept whole, and says so
+_PLAIN_BELOW = 60_000  # characters; a longer text is kept packed
 _EACH_S = 60.0
 _TORCHRUN = "$PYTHON -m torch.distributed.run --standalone --nproc-per-node 1 --tee 3 train.py"
 _BEFORE = """
@@ -127,7 +129,8 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: 
     with tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
         (folder / "train.py").write_text(entry.get("program", ""))
-        shutil.copy(HERE / "before.py", folder / "before.py")
+        for beside in ("before.py", "slurm.sh"):
+            shutil.copy(HERE / beside, folder / beside)
         for file, text in entry.get("files", {}).items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
@@ -252,6 +255,17 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def put(path: Path, text: str) -> None:
+    """Writes a text of the corpus, a long one packed: what `explain` reads as well."""
+    packed = path.with_name(path.name + ".gz")
+    for old in (path, packed):
+        old.unlink(missing_ok=True)
+    if len(text) > _PLAIN_BELOW:
+        packed.write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        path.write_text(text)
+
+
 def keep(path: Path, tag: str) -> int:
     """Takes the texts of a document into the corpus; a program whose text is there already is replaced."""
     told = json.loads(path.read_text())
@@ -282,7 +296,7 @@ def keep(path: Path, tag: str) -> int:
             for file, said in {"job.log": text, **found["files"]}.items():
                 (TEXTS / id / file).write_text(said)
         else:
-            (TEXTS / f"{id}.txt").write_text(text)
+            put(TEXTS / f"{id}.txt", text)
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     print(f"{len(rows)} texts, {sum(row['part'] == 'held' for row in rows.values())} of them set aside")
