@@ -687,19 +687,26 @@ def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("lines", "torch"),
+    ("lines", "torch", "cuda"),
     [
-        ("torch==2.6.0  # pinned\neinops\n--index-url https://index.invalid\n", "2.6.0"),
-        ("Torch[opt-einsum]>=2.6,<2.9\n", "<2.9,>=2.6"),
-        ("torchvision==0.21.0\n", ""),
-        ("", ""),
+        ("torch==2.6.0  # pinned\neinops\n--index-url https://index.invalid\n", "2.6.0", "auto"),
+        ("Torch[opt-einsum]>=2.6,<2.9\n", "<2.9,>=2.6", "auto"),
+        ("torchvision==0.21.0\n", "", "auto"),
+        ("", "", "auto"),
+        ("torch==2.13.0+cpu\n", "2.13.0", "cpu"),
+        ("--extra-index-url https://download.pytorch.org/whl/cpu\ntorch==2.6.0\n", "2.6.0", "cpu"),
+        ("numpy\ntorch==2.6.0+cu124\n", "2.6.0", "12.4"),
+        ("-i https://download.pytorch.org/whl/cu130\ntorch>=2.11,<2.12\n", "<2.12,>=2.11", "13.0"),
+        ("torch-geometric==2.8.0+cpu\n", "", "auto"),
     ],
 )
-def test_init_names_the_requirements_that_are_there(tmp_path: Path, envkit: Envkit, lines: str, torch: str) -> None:
+def test_init_names_the_requirements_that_are_there(
+    tmp_path: Path, envkit: Envkit, lines: str, torch: str, cuda: str
+) -> None:
     (tmp_path / "requirements.txt").write_text(lines)
     assert envkit("init", tmp_path).code == 0
     spec = tomllib.loads((tmp_path / "envkit.toml").read_text())
-    assert spec["requirements"] == ["requirements.txt"]
+    assert (spec["requirements"], spec["cuda"]) == (["requirements.txt"], cuda)
     bare = tmp_path / "bare"
     assert envkit("init", bare).code == 0
     assert spec["torch"] == torch or (not torch and f'torch = "{spec["torch"]}"' in (bare / "envkit.toml").read_text())

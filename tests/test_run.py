@@ -160,6 +160,20 @@ def test_a_job_sees_project_home_and_caches(project: Path, monkeypatch: pytest.M
     assert asked(project, project).env["HOME"] == "/home/job"
 
 
+def test_the_line_for_an_image_is_that_of_run_where_its_label_holds_the_lock(project: Path) -> None:
+    labels = {runner.LOCK_LABEL: (STACK / "envkit.lock").read_text(), runner.FLAVOR_LABEL: "runtime"}
+    known = job.of_image("envkit/it:1", labels, ("all",), project, {"HOME": "/home/ada"})
+    words, options = ("python", "train.py"), job.JobOptions(("all",))
+    home = {"HOME": "/home/ada"}
+    assert known == job.request(LOCK, "envkit/it:1", project, words, options, home, project, flavor="runtime")
+    for text in ("", "no lock", (STACK / "envkit.lock").read_text() + "# edited\n"):
+        other = job.of_image("theirs:1", {runner.LOCK_LABEL: text}, (), project, {})
+        mine = f"--user {os.getuid()}:{os.getgid()}"
+        assert line(other) == (
+            f"docker run --rm --init {mine} --volume {project}:/workspace --workdir /workspace theirs:1 python train.py"
+        )
+
+
 def test_a_mount_of_nothing_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(project.parent / "cache"))
     options = job.JobOptions(binds=(Bind(str(project / "data"), "/data"),))

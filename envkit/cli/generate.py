@@ -273,10 +273,11 @@ def build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
             indexes=named, wheels=parsed_spec.given,
         )  # fmt: skip
-    _say_how_to_run(spec, connected, tag, flavor)
     for flag in run_flags(made, target or Flavor(made.flavor)):
         say(f"{shlex.join(flag.arguments)}: {flag.why}")
     print(f"{built.image.tag} {built.image.id}")
+    sys.stdout.flush()
+    say(_how_to_run(spec, connected, tag, flavor))
     if verdict is not None:
         for number, layer in enumerate(verdict.layers[0], 1):
             print(f"layer {number} {layer}")
@@ -286,14 +287,14 @@ def build(
         raise Exit(0 if verdict.same else 1)
 
 
-def _say_how_to_run(spec: Path, engine: Engine, tag: str, flavor: str) -> None:
+def _how_to_run(spec: Path, engine: Engine, tag: str, flavor: str) -> str:
     """The line to paste, with the options that name the same image."""
     import shlex
 
     words = ["envkit", "run", *([] if spec == Path() else [str(spec)])]
     words += [] if engine.name == "docker" else ["--engine", engine.name]
     words += ["--tag", tag] if tag else ["--flavor", flavor] if flavor else []
-    say(f"run your code in it: {shlex.join(words)} -- python train.py (--print shows the engine's own line)")
+    return f"run your code in it: {shlex.join(words)} -- python train.py (--print shows the engine's own line)"
 
 
 @app.command(name="vendor", rich_help_panel=MAKE)
@@ -382,5 +383,4 @@ def up(
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")
-    _say_how_to_run(spec, connected, tag, flavor)
-    finish(made, tables, printing)
+    finish(made, tables, printing, next_step=_how_to_run(spec, connected, tag, flavor))

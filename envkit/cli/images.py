@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -22,7 +24,10 @@ from envkit.cli.options import (
     SMOKE_LEVELS,
 )
 from envkit.cli.verdict import Printing, finish, finish_smoke, judged_report
-from envkit.errors import UsageError
+from envkit.errors import EnvkitError, UsageError
+
+if TYPE_CHECKING:
+    from envkit.runner.runner import InEngine
 
 
 @app.command(rich_help_panel=LOOK)
@@ -165,7 +170,20 @@ def probe(
         )
         options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
-    finish(*made, printing)
+    plain = not placement and aoti is None and isinstance(place, runner.InEngine) and place.engine.containers
+    finish(*made, printing, next_step=_how_to_run(place) if plain else "")
+
+
+def _how_to_run(place: InEngine) -> str:
+    """The engine's own line to paste, for the image that was looked at; empty where that has gone since."""
+    from envkit.launch import job
+
+    try:
+        labels = place.engine.labels(place.name)
+    except EnvkitError:
+        return ""
+    made = job.of_image(place.name, labels, place.gpus, Path.cwd(), os.environ)
+    return f"run your code in it: {shlex.join(place.engine.job_line(made).argv)}"
 
 
 @app.command(rich_help_panel=LOOK)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 from typer import Exit
 
+from envkit.cli.ending import say
 from envkit.cli.options import severity
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def finish(
     bars: tuple[Bar, ...] = (),
     style: str = "envkit",
     out: TextIO | None = None,
+    next_step: str = "",
 ) -> NoReturn:
-    """Prints the report and exits by it."""
+    """Prints the report, below it what a person does next, and exits by it."""
     from dataclasses import replace
 
     from envkit.report import render
@@ -70,6 +72,8 @@ def finish(
     except OSError:
         if stream is not sys.stderr:  # whoever reads that has the exit code all the same
             raise
+    if next_step:
+        say(next_step)
     raise Exit(styled(report, least, style))
 
 

@@ -118,6 +118,22 @@ def request(
     )
 
 
+def of_image(
+    image: str, labels: Mapping[str, str], gpus: tuple[str, ...], here: Path, environ: Mapping[str, str]
+) -> JobRequest:
+    """`python train.py` in ``image``, over the folder ``here``: as `envkit run` starts it if ``labels`` hold a lock,
+    else with the least that any image needs."""
+    command = ("python", "train.py")
+    try:
+        lock = locks.parse(labels.get(runner.LOCK_LABEL, ""), "its label")
+    except UsageError:  # somebody else's image
+        seen, mine = (Bind(str(here.resolve()), WORKSPACE),), (os.getuid(), os.getgid())
+        return JobRequest(image, command, gpus, binds=seen, workdir=WORKSPACE, user=mine, options=("--init",))
+    flavor = labels.get(runner.FLAVOR_LABEL, "")
+    known = flavor if flavor in {each.value for each in Flavor} else ""
+    return request(lock, image, here, command, JobOptions(gpus=gpus), environ, here, flavor=known)
+
+
 def ready(job: JobRequest) -> None:
     """Makes the folders that ``job`` sees and that are not there yet, as this user: an engine would make them as root.
 
