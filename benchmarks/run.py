@@ -528,11 +528,54 @@ def building(runs: int) -> Iterator[Measure]:
     yield Measure("envkit image, times plain", "x", own / held, own / held, own / held, 1, 0.9)
 
 
+FLEET = 10_000  # nodes of a run
+
+
+def fleet_run(folder: Path, nodes: int) -> None:
+    """A run of equal machines as they answer at the level passive, a node in a hundred with another driver."""
+    from dataclasses import replace
+
+    import msgspec
+
+    sys.path.insert(0, str(ROOT / "tests"))
+    import fleet  # the tests' own healthy documents
+
+    hosts = tuple(f"n{number}" for number in range(1, nodes + 1))
+    fleet.lay(folder, run=fleet.run(hosts))
+    checks = tuple(sorted(path.stem for path in (ROOT / "envkit" / "kb").glob("host-*.md")))[:220]
+    good = fleet.body(passed=checks)
+    variables = {f"variable NCCL_V{number}": "x" * 30 for number in range(40)}
+    good = replace(good, fingerprint={**good.fingerprint, **variables})
+    bad = fleet.prints(good, driver="another")
+    for number, name in enumerate(hosts):
+        given = bad if number % 100 == 50 else good
+        made = fleet.document(name, given, attempt=f"{number:016x}")
+        (folder / "nodes" / f"{name}.{number:016x}.json").write_bytes(fleet.encoded(made))
+        beat = fleet.Beat("envkit.beat/1", "slurm-17.0", fleet.NONCE, name, f"{number:016x}", 1.8e9, 1.8e9, "writing")
+        (folder / "beats" / f"{name}.{number:016x}.json").write_bytes(msgspec.json.encode(beat))
+
+
+def judging_a_fleet(runs: int) -> Iterator[Measure]:
+    """`envkit judge` on a run of ten thousand nodes; its processor time, for it only reads and computes."""
+    with tempfile.TemporaryDirectory() as folder:
+        fleet_run(Path(folder), FLEET)
+        spent: list[tuple[float, float]] = []
+        for _ in range(min(runs, 3) + 1):
+            before = os.times()
+            _, most = timed([*ENVKIT, "judge", folder], (1,))
+            after = os.times()
+            user = after.children_user - before.children_user
+            spent.append((user + after.children_system - before.children_system, most))
+        yield measure(f"judge {FLEET} nodes, processor", "s", [one for one, _ in spent[1:]], 10.0)
+        yield measure(f"judge {FLEET} nodes, memory", "MiB", [most for _, most in spent[1:]], 500.0)
+
+
 PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "commands": commands,
     "inside": inside,
     "checking": checking,
     "logs": reading_logs,
+    "fleet": judging_a_fleet,
     "proving": proving,
     "smoking": smoking,
     "locking": locking,
@@ -562,7 +605,7 @@ def main() -> int:
     made: list[Measure] = []
     try:
         for name, part in PARTS.items():
-            if name not in (asked.only or ("commands", "inside", "checking", "logs", "locking")):
+            if name not in (asked.only or ("commands", "inside", "checking", "logs", "fleet", "locking")):
                 continue
             for each in part(asked.runs):
                 made.append(each)

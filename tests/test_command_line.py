@@ -136,7 +136,7 @@ def test_help_is_in_groups_and_cuts_no_sentence(envkit: Envkit) -> None:
     ]  # fmt: skip
     assert "..." not in text.split("Make an image:")[1]
     groups = re.findall(r"(?m)^(\S.*):$", envkit("preflight", "-h").out)
-    assert groups == ["Arguments", "Options", "Where it runs", "The job, as for `docker run`", "Output"]
+    assert groups == ["Arguments", "Options", "Where it runs", "The job, as for `docker run`", "Output", "Many nodes"]
 
 
 def test_help_in_a_terminal_is_as_wide_as_it_and_in_a_pipe_a_line_an_option(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ FLOORS = (
     ("judging", "plan"),
     ("placement", "report", "runner"),
     ("build", "doctor", "static"),
-    ("diff", "explain", "launch"),
+    ("diff", "explain", "fleet", "launch"),
     ("debug",),
     ("cli",),
     ("__main__",),
@@ -96,6 +96,14 @@ STEPS = {
     ),
     "build": (("flags", "possible", "render"), ("exporters", "draft"), ("up",), ("vendor",)),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
+    "fleet": (
+        ("hostlist",),
+        ("documents", "launchers"),
+        ("fingerprint", "folder", "frames"),
+        ("gather", "node"),
+        ("verdict",),
+        ("answers", "contracts", "start"),
+    ),
 }
 STEP = [
     {f"envkit.{room}.{module}": number for number, row in enumerate(rows) for module in row}

@@ -22,6 +22,8 @@ from envkit.system.terminal import columns
 # The verbs that take a command behind `--`, which is cut off before anything is parsed.
 BEFORE_COMMANDS = ("preflight", "run", "debug")
 
+WORDS = "envkit.words"  # of a context's meta: the verb's words as they were given
+
 COMPLETE = "_ENVKIT_COMPLETE"  # the variable by which a shell's script asks for completions
 
 # The panels of --help in their order.
@@ -50,6 +52,7 @@ class Verb(typer.core.TyperCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # of a line that is still being typed
             return super().parse_args(ctx, args)
+        ctx.meta[WORDS] = tuple(args)
         try:
             given, _, order = self.make_parser(ctx).parse_args(list(args))
         except click.UsageError as error:

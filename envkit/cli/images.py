@@ -6,12 +6,13 @@ import os
 import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from envkit.cli import options
+from envkit.cli import fleets, options
 from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
@@ -28,6 +29,8 @@ from envkit.errors import EnvkitError, UsageError
 
 if TYPE_CHECKING:
     from envkit.runner.runner import InEngine
+
+_run = partial(Option, rich_help_panel=options.MANY)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -255,20 +258,42 @@ def smoke(
 
 @app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
-    saved: Annotated[Path, Argument(metavar="FILE", help="A file that --save wrote.")],
+    saved: Annotated[
+        Path, Argument(metavar="FILE|RUN", help="A file that --save wrote, or the folder of a run on many nodes.")
+    ],
     require_gpu: options.RequireGpu = False,
+    hosts: options.Hosts = None,
+    also: Annotated[
+        list[Path] | None,
+        _run("--also", metavar="FILE", help="A log with framed documents, or Pods as JSON; may be given again."),
+    ] = None,
+    contract: Annotated[
+        Path | None, _run("--contract", help="What each hardware class must be, in TOML; see docs/fleet.md.")
+    ] = None,
+    may_differ: options.MayDiffer = None,
+    out: Annotated[
+        Path | None,
+        _run("--out", metavar="FOLDER", help="Write nodes.ok, nodes.fail, nodes.unknown and reports there."),
+    ] = None,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
     observed: options.WithObserved = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Judge a file that --save wrote, on any machine."""
+    """Judge a file that --save wrote, or the run of a job on many nodes, on any machine."""
     from envkit.subjects import KINDS, codec
     from envkit.subjects import saved as files
 
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
+    if saved.is_dir() or hosts or also:
+        fleets.judge_run(saved, hosts or "", also or (), contract, may_differ or (), out, format, fail_on)
+    for option, given in (("--contract", contract), ("--may-differ", may_differ), ("--out", out)):
+        if given:
+            raise UsageError(
+                f"{option} is for a run on many nodes, and {saved} is no folder", "name a run's folder, or add --hosts"
+            )
     kind, plain = files.document(saved)
     subject: Any = codec.recorded(KINDS[kind], plain)
     if kind == "smoke":

@@ -6,21 +6,23 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from typer import Context, Option
+from typer import Context, Exit, Option
 
-from envkit.cli import options
-from envkit.cli.app import MACHINE, app
+from envkit.cli import fleets, options
+from envkit.cli.app import MACHINE, WORDS, app
 from envkit.cli.ending import exits, say, warn
 from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, OUTPUT
 from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 _output = partial(Option, rich_help_panel=OUTPUT)
+_many = partial(Option, rich_help_panel=options.MANY)
 _job = partial(Option, rich_help_panel="The job, as for `docker run`")
 
 
@@ -138,6 +140,27 @@ def preflight(
         list[str] | None,
         _output("--allow-unknown", metavar="CHECK", help="A check that may stay unknown here; may be given again."),
     ] = None,
+    fleet: Annotated[
+        str | None,
+        _many(
+            "--fleet",
+            metavar="FOLDER|-",
+            help="This is one node of many: leave a document in this shared folder, or on stdout; see docs/fleet.md.",
+        ),
+    ] = None,
+    hosts: options.Hosts = None,
+    count: Annotated[
+        int | None, _many("--count", metavar="N", help="The number of nodes, where the launcher numbers them.")
+    ] = None,
+    node: Annotated[str | None, _many("--node", help="Which node this is, if the launcher does not say.")] = None,
+    spares: Annotated[
+        int | None, _many("--spares", metavar="N", help="Start the command on all but N nodes, the healthy ones.")
+    ] = None,
+    frames: Annotated[bool, _many("--frames", help="Also print the document on stdout, in framed lines.")] = False,
+    termination: Annotated[
+        Path | None, _many("--termination-log", help="Also write a short document to this file, for Kubernetes.")
+    ] = None,
+    may_differ: options.MayDiffer = None,
     budget: Annotated[float, Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
     framework: options.Frameworks = None,
     require_gpu: options.RequireGpu = False,
@@ -205,6 +228,23 @@ def preflight(
         request = flights.PreflightRequest(
             image or "", job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
         )
+        if fleet is not None:
+            request.check()
+            if report or format != "console" or exit_style != "envkit":
+                raise UsageError(
+                    "a node of a run prints no report of its own", "leave out --report, --format and --exit-style"
+                )
+            many = fleets.Many(
+                fleet, hosts or "", count or 0, node or "", spares or 0, frames, termination, tuple(may_differ or ())
+            )
+            code, become = fleets.examine_node(many, context.meta[WORDS], level, budget, command, fail_on)
+            if become:
+                _become(command, become)
+            raise Exit(code)
+        fleets.need_fleet(
+            ("--hosts", hosts), ("--count", count), ("--node", node), ("--spares", spares), ("--frames", frames),
+            ("--termination-log", termination), ("--may-differ", may_differ),
+        )  # fmt: skip
         made = flights.run(request, lambda: connect(engine, say), shown, say)
         if report:
             files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
@@ -229,7 +269,7 @@ def _startable(command: tuple[str, ...]) -> None:
         raise UsageError(f"there is no program `{command[0]}`", "name one that is on PATH, or its path")
 
 
-def _become(command: tuple[str, ...]) -> NoReturn:
+def _become(command: tuple[str, ...], variables: Mapping[str, str] | None = None) -> NoReturn:
     """This process becomes the command: same pid, process group and files; signals act as they do by default."""
     sys.stdout.flush()
     with suppress(OSError):
@@ -237,6 +277,6 @@ def _become(command: tuple[str, ...]) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)
+        os.execvpe(command[0], command, {**os.environ, **(variables or {})})
     except OSError as error:
         raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "check its permissions") from error

@@ -149,6 +149,21 @@ LongVerbose = Annotated[bool, _output("--verbose", help=_VERBOSE)]  # -v is --vo
 Gpus = Annotated[str, gpus_option("--gpus")]
 ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Which exit codes to use.")]
 Save = Annotated[Path | None, _output("--save", help="Write what was observed to this file, for `envkit judge`.")]
+MANY = "Many nodes"
+_many = partial(Option, rich_help_panel=MANY)
+Hosts = Annotated[
+    str | None,
+    _many(
+        "--hosts",
+        metavar="LIST|FILE",
+        click_type=NAME_OR_FILE,
+        help="The nodes that must answer, such as n[1-8]; by default those of the launcher.",
+    ),
+]
+MayDiffer = Annotated[
+    list[str] | None,
+    _many("--may-differ", metavar="PROPERTY", help="A property that may differ among equal nodes; may be given again."),
+]
 Target = Annotated[
     str | None, Argument(metavar="IMAGE", help="An image; by default the Python that envkit runs under.")
 ]

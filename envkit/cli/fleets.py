@@ -1,0 +1,171 @@
+"""What `preflight --fleet` and `judge RUN` do beyond a single machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from typer import Exit
+
+from envkit.cli import options
+from envkit.cli.ending import say, warn
+from envkit.errors import UsageError
+
+# Of `preflight`: options that are the node's own matter and not its examination's; True where a value follows.
+_OWN = {
+    "--fleet": True, "--hosts": True, "--count": True, "--node": True, "--spares": True, "--frames": False,
+    "--termination-log": True, "--may-differ": True, "--budget": True, "--report": True, "--format": True, "-f": True,
+    "--exit-style": True, "--quiet": False, "-q": False, "--verbose": False, "--observed": False, "--fail-on": True,
+}  # fmt: skip
+
+
+class Many(NamedTuple):
+    """The options of `preflight` for one node of many, as their help says; empty or 0 where they were not given."""
+
+    fleet: str
+    hosts: str
+    numbered: int
+    node: str
+    spares: int
+    frames: bool
+    termination: Path | None
+    may_differ: tuple[str, ...]
+
+
+def need_fleet(*given: tuple[str, object]) -> None:
+    """Raises UsageError for an option of many nodes without --fleet."""
+    for option, value in given:
+        if value not in (None, False):
+            raise UsageError(f"{option} is for one node of many", "add --fleet and the folder that the nodes share")
+
+
+def words_of_examination(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of `preflight` without those that are the node's own."""
+    left: list[str] = []
+    skipping = False
+    for word in words:
+        if skipping:
+            skipping = False
+            continue
+        name, equals, _ = word.partition("=")
+        if name in _OWN and (equals or word == name):
+            skipping = _OWN[name] and not equals
+            continue
+        left.append(word)
+    return tuple(left)
+
+
+def examine_node(
+    many: Many, words: Sequence[str], level: str, budget: float, command: Sequence[str], fail_on: str
+) -> tuple[int, Mapping[str, str]]:
+    """This node's part of a run: its exit code, and the variables of the command where it shall start here.
+
+    Raises UsageError where the nodes of the run are not known, or disagree.
+    """
+    from envkit.fleet import folder, launchers, node
+    from envkit.fleet.documents import word
+    from envkit.fleet.start import decision, environment
+    from envkit.fleet.verdict import Rules
+
+    budget_s = budget or node.BUDGETS_S[level]
+    at = launchers.placement(os.environ, many.hosts, many.node, many.numbered)
+    _consistent(many, at, command, budget_s)
+    options.writable(many.termination)
+    started = time.monotonic()
+    if many.fleet == "-":
+        nonce = os.environ.get("ENVKIT_NONCE") or _nonce(at.launch)
+        who = node.identity(word(at.launch) or "stdout", nonce, at.node)
+        carriers = node.Carriers(None, True, many.termination)
+        place = None
+    else:
+        try:
+            place = folder.join(Path(many.fleet), at, level, budget_s, many.spares)
+        except folder.Hangs as error:
+            raise UsageError(f"{many.fleet} cannot be joined: {error}", "name a folder that answers") from error
+        who = node.identity(place.run.run, place.run.nonce, at.node)
+        carriers = node.Carriers(place, many.frames, many.termination)
+    code = 0
+    if at.local == 0:
+        made, taken = node.answer(who, carriers, words_of_examination(words), budget_s, say)
+        code = _code(made, fail_on) if taken else 3
+    if not command or place is None:
+        return code, {}
+    rules = Rules(may_differ=many.may_differ, fail_on=options.severity(fail_on))
+    start = decision(place, at.node, started, rules)
+    if at.node in start.nodes:
+        if at.local == 0 and at.node == start.nodes[0]:
+            say(f"{start.why}; starting {command[0]}")
+        return 0, environment(start, place.run, at.node, at.local, at.here)
+    if at.local == 0:
+        why = "it is a spare" if start.nodes and at.node not in (*start.failed, *start.unknown) else start.why
+        warn(f"{at.node}: {command[0]} does not start here: {why}")
+    return start.exit_code, {}
+
+
+def _consistent(many: Many, at: object, command: Sequence[str], budget_s: float) -> None:
+    from envkit.fleet.launchers import Placement
+
+    assert isinstance(at, Placement)
+    if many.spares and not command:
+        raise UsageError("--spares leaves nodes out of a job, and there is no command", "name the command after --")
+    if not 0 <= many.spares < len(at.hosts):
+        raise UsageError(
+            f"{many.spares} spares of {len(at.hosts)} nodes leave no node for the job",
+            "give fewer spares, or more nodes",
+        )
+    if command and many.fleet == "-":
+        raise UsageError("without a shared folder no node knows whether the others passed", "name a folder as --fleet")
+    if budget_s < 1:
+        raise UsageError(f"a budget of {budget_s:g} s is not enough to begin", "name seconds, such as 60")
+
+
+def _nonce(launch: str) -> str:
+    """Where nothing but stdout is shared, the launch's own name in another form."""
+    from hashlib import sha256
+
+    return sha256(launch.encode()).hexdigest()[:32]
+
+
+def _code(made: object, fail_on: str) -> int:
+    """The exit code of a node's own document, judged as the only one."""
+    from envkit.fleet.documents import Document, Run
+    from envkit.fleet.gather import Gathered
+    from envkit.fleet.verdict import Rules, judge
+
+    assert isinstance(made, Document)
+    head = made.head
+    alone = Gathered(Run("envkit.run/1", head.run, head.nonce, (head.node,), 0.0, 0.0, head.level))
+    alone.add(made, "itself")
+    return judge(alone, 0.0, Rules(fail_on=options.severity(fail_on))).exit_code
+
+
+def judge_run(
+    place: Path,
+    hosts: str,
+    also: Sequence[Path],
+    contract: Path | None,
+    may_differ: Sequence[str],
+    out: Path | None,
+    format: str,
+    fail_on: str,
+) -> NoReturn:
+    """Judges the run in a folder, or in what a carrier wrote, prints it, and exits by it."""
+    from envkit.fleet import answers, contracts, gather, launchers
+    from envkit.fleet.folder import run_in
+    from envkit.fleet.verdict import Rules, judge
+    from envkit.system.terminal import columns
+
+    rules = Rules(contracts.load(contract) if contract else (), tuple(may_differ), options.severity(fail_on))
+    inside = place.is_dir() and run_in(place) is not None
+    named = launchers.expected(os.environ, hosts) if hosts or not inside else ()
+    verdict = judge(gather.gather(place, also, named), time.time(), rules)
+    if out is not None:
+        answers.write(verdict, out)
+        say(f"wrote {out}")
+    sys.stdout.write(answers.render(verdict, format, columns(sys.stdout)))
+    sys.stdout.flush()
+    raise Exit(verdict.exit_code)

@@ -1,0 +1,210 @@
+"""The folder that all nodes of a run share: who joins, what each leaves there, and what it costs when it hangs.
+
+    RUN/run.json                 the nodes that shall answer; made by whoever comes first, and never changed
+    RUN/beats/NODE.ATTEMPT.json  a node's last heartbeat
+    RUN/nodes/NODE.ATTEMPT.json  a node's document
+    RUN/start.json               which nodes the job starts on, where a command follows the check
+
+Names hold the attempt, so that a second process of a node overwrites nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from envkit.errors import EnvkitError, Undecided, UsageError, one_line
+from envkit.fleet import hostlist
+from envkit.fleet.documents import MOST_RUN_BYTES, Beat, Refused, Run, read_as, word
+from envkit.fleet.launchers import Placement
+from envkit.system import files
+
+Made = TypeVar("Made")
+
+GRACE_S = 5.0  # a node's answer may come so much later than its budget ends
+WRITING_S = 30.0  # what a shared folder has for one file; a loaded one takes seconds for a rename
+_OWN_FOLDER = "give each launch a folder of its own, such as runs/$SLURM_JOB_ID, or remove this one"
+
+
+class Hangs(Exception):
+    """The shared folder did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A run's folder and the run; ``ahead_s`` is how much this node's clock is ahead of the folder's."""
+
+    folder: Path
+    run: Run
+    ahead_s: float | None = None
+
+
+def join(root: Path, placement: Placement, level: str, budget_s: float, spares: int = 0) -> Place:
+    """The run of this launch in ``root``, or in a folder below it that has the launch's name.
+
+    Raises UsageError where another run lies there or the nodes do not agree on what is asked, Undecided where the
+    folder cannot be written.
+    """
+    folder = root / word(placement.launch) if placement.launch else root
+    name = word(placement.launch or f"run-{secrets.token_hex(6)}")
+    mine = Run(
+        "envkit.run/1", name, secrets.token_hex(16), placement.hosts, budget_s, time.time(), level,
+        placement.launcher, spares,
+    )  # fmt: skip
+    return in_time(lambda: _joined(folder, mine, bool(placement.launch)), WRITING_S)
+
+
+def _joined(folder: Path, mine: Run, named: bool) -> Place:
+    for each in (folder / "beats", folder / "nodes"):
+        files.folder(each, "name a folder that all nodes share and that may be written to")
+    path = folder / "run.json"
+    if not path.exists():
+        create(path, msgspec.json.encode(mine))
+    run = run_in(folder)
+    if run is None:
+        raise Undecided(f"{path} was written and is not there", "name a folder that all nodes share")
+    ahead_s = _ahead(folder)
+    if named and run.run != mine.run:
+        raise UsageError(f"{folder} holds the run {run.run}, and this is {mine.run}", _OWN_FOLDER)
+    if not named and time.time() - (ahead_s or 0.0) > run.created + run.budget_s + 2 * GRACE_S + WRITING_S:
+        raise UsageError(f"{folder} holds the run {run.run}, which is over", _OWN_FOLDER)
+    for what, theirs, own in (
+        ("nodes", hostlist.compressed(run.hosts), hostlist.compressed(mine.hosts)),
+        ("level", run.level, mine.level),
+        ("budget", f"{run.budget_s:g} s", f"{mine.budget_s:g} s"),
+        ("spares", str(run.spares), str(mine.spares)),
+    ):
+        if theirs != own:
+            said = f"the {what} of this run: {one_line(theirs)} in {path}, {one_line(own)} here"
+            raise UsageError(said, f"start all nodes with the same options; {_OWN_FOLDER}")
+    return Place(folder, run, ahead_s)
+
+
+def run_in(folder: Path) -> Run | None:
+    """The run that lies in ``folder``, None where there is none; raises UsageError where run.json holds none."""
+    path = folder / "run.json"
+    try:
+        return read_as(Run, files.content(path, MOST_RUN_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, Refused) as error:
+        why = files.why(error) if isinstance(error, OSError) else error.why
+        raise UsageError(f"{path} holds no run: {why}", "name the folder of a run") from error
+
+
+def _ahead(folder: Path) -> float | None:
+    """How many seconds this node's clock is ahead of the one that dates the files of ``folder``."""
+    path = folder / f".clock.{secrets.token_hex(8)}"
+    try:
+        before = time.time()
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, b"\n")
+            os.fsync(handle)
+            dated = os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            path.unlink()
+        after = time.time()
+    except OSError:  # a full folder; what is written next says so
+        return None
+    least, most = before - dated, after - dated  # the truth lies between them
+    return round(least if least > 0 else most if most < 0 else 0.0, 3)
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Puts a file there whole if none is: False where somebody was first.  Raises Undecided on a full disk and
+    UsageError where the folder may not be written to or knows no hard links."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    try:
+        temporary.write_bytes(data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    return True
+
+
+def replace_with(path: Path, data: bytes) -> None:
+    """Puts a file there whole, over an older one; raises as ``create`` does."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> Undecided | UsageError:
+    if files.is_full(error):
+        return Undecided(f"the disk is full: {path} was not written", f"free some space on {path.parent}")
+    if (
+        error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+        and path.parent.is_dir()
+        and os.access(path.parent, os.W_OK)
+    ):
+        return UsageError(
+            f"the file system of {path.parent} has no hard links", "name a folder on NFS, Lustre or a disk"
+        )
+    return UsageError(f"{path} cannot be written: {files.why(error)}", f"check the folder {path.parent}")
+
+
+def beat(place: Place, node: str, attempt: str, started: float, level: str) -> None:
+    """Leaves a heartbeat; raises as ``create`` does, and Hangs."""
+    made = Beat("envkit.beat/1", place.run.run, place.run.nonce, node, attempt, started, time.time(), level)
+    path = place.folder / "beats" / f"{node}.{attempt}.json"
+    in_time(lambda: replace_with(path, msgspec.json.encode(made)), WRITING_S)
+
+
+def deliver(place: Place, node: str, attempt: str, data: bytes) -> Path:
+    """Leaves a node's document; raises as ``create`` does, and Hangs."""
+    path = place.folder / "nodes" / f"{node}.{attempt}.json"
+    in_time(lambda: replace_with(path, data), WRITING_S)
+    return path
+
+
+def in_time(work: Callable[[], Made], seconds: float) -> Made:
+    """What ``work`` gives, or raises; raises Hangs where that takes longer.
+
+    In a thread, which is left behind: a process that waits for a file system that hangs cannot even be killed.
+    """
+    done: list[Made] = []
+    failed: list[Exception] = []
+
+    def begin() -> None:
+        try:
+            done.append(work())
+        except (EnvkitError, OSError, Refused) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not done and not thread.is_alive():
+        raise RuntimeError("a thread ended without a result")
+    if not done:
+        raise Hangs(f"the shared folder did not answer within {seconds:g} s")
+    return done[0]

@@ -1,0 +1,284 @@
+"""What the nodes of a run left, from whatever carried it: its folder, logs with framed lines, results of Pods.
+
+Nothing that lies there is trusted: a file is read within limits, belongs to the run by its nonce, and is named with the
+reason where it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envkit.errors import UsageError, one_line
+from envkit.fleet import folder as folders
+from envkit.fleet import frames
+from envkit.fleet.documents import MOST_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
+from envkit.system import files
+
+MOST_LOG_BYTES = 1 << 30
+_FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,251})\.([0-9a-f]{16,64})\.json")
+_MOST_ENTRIES = 4  # files a node in a folder; what is beyond is somebody's flood
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A file or a group of lines that is no answer of this run; ``node`` is whose it claims to be, "" if it does not
+    say, and ``damaged`` whether it may have been one."""
+
+    source: str
+    node: str
+    why: str
+    damaged: bool = False
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was found of a run: the documents and the last heartbeat of each node, what a carrier says of it beside
+    ("OOMKilled"), and what was rejected."""
+
+    run: Run
+    documents: dict[str, list[Document]] = field(default_factory=dict)
+    beats: dict[str, Beat] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    rejected: list[Rejected] = field(default_factory=list)
+
+    def add(self, document: Document, source: str) -> None:
+        """Takes a document of this run; the same one from a second carrier counts once."""
+        head = document.head
+        try:
+            belongs(self.run.run, self.run.nonce, head.run, head.nonce)
+            if head.node not in self._expected():
+                raise Refused("no such node was expected")
+        except Refused as refused:
+            self.reject(source, head.node, refused)
+            return
+        held = self.documents.setdefault(head.node, [])
+        if all((one.head.attempt, one.head.sha256) != (head.attempt, head.sha256) for one in held):
+            held.append(document)
+
+    def reject(self, source: str, node: str, refused: Refused) -> None:
+        """Names what is no answer of this run."""
+        self.rejected.append(Rejected(source, node, refused.why, refused.damaged))
+
+    def _expected(self) -> frozenset[str]:
+        return _set_of(self.run.hosts)
+
+
+_sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
+
+
+def _set_of(hosts: tuple[str, ...]) -> frozenset[str]:
+    """The hosts as a set, made once for each run."""
+    if id(hosts) not in _sets:
+        _sets.clear()
+        _sets[id(hosts)] = (hosts, frozenset(hosts))
+    return _sets[id(hosts)][1]
+
+
+def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathered:
+    """What lies in ``place``, a run's folder or a file that a carrier made, and in the files ``also``.
+
+    ``hosts`` are the nodes that shall answer; a folder's run.json says so by itself, and must agree.  Raises UsageError
+    where nobody says which nodes were expected, or where a file cannot be read.
+    """
+    carriers = [*also] if place.is_dir() else [place, *also]
+    run = folders.run_in(place) if place.is_dir() else None
+    if run is not None and hosts and set(hosts) != set(run.hosts):
+        raise UsageError(
+            f"{place} expects {len(run.hosts)} nodes and {len(hosts)} others were named",
+            "leave out --hosts: the run names its nodes",
+        )
+    read = [(path, list(_carried(path))) for path in carriers]
+    if run is None:
+        run = _assumed(place, hosts, read)
+    made = Gathered(run)
+    if place.is_dir():
+        _read_folder(made, place)
+    for path, found in read:
+        for each in found:
+            _take(made, each, str(path))
+    return made
+
+
+def again(made: Gathered, place: Path) -> Gathered:
+    """``made`` with what has come to the folder since; documents that were read are not read again."""
+    made.rejected.clear()
+    _read_folder(
+        made, place, {f"{node}.{one.head.attempt}.json" for node, held in made.documents.items() for one in held}
+    )
+    return made
+
+
+def _assumed(place: Path, hosts: tuple[str, ...], read: Sequence[tuple[Path, list[_Carried]]]) -> Run:
+    """The run of carriers that bring no run.json: that of all their documents, which must be one."""
+    runs = {
+        (one.document.head.run, one.document.head.nonce, one.document.head.level)
+        for _, found in read
+        for one in found
+        if one.document is not None
+    }
+    if len(runs) > 1:
+        names = ", ".join(sorted({one_line(name) for name, _, _ in runs}))
+        raise UsageError(
+            f"{place} holds documents of {len(runs)} runs: {names}", "name the run's folder, or a log of one run alone"
+        )
+    if not hosts:
+        if place.is_dir() and (inner := sorted(each.parent.name for each in place.glob("*/run.json"))):
+            raise UsageError(
+                f"{place} holds {len(inner)} runs and is none: {one_line(', '.join(inner[:5]))}",
+                "name the folder of one",
+            )
+        raise UsageError(f"which nodes shall answer is not known: {place} has no run.json", "name them with --hosts")
+    name, nonce, level = runs.pop() if runs else ("unknown", secrets.token_hex(16), "unknown")
+    return Run("envkit.run/1", name, nonce, hosts, 0.0, 0.0, level)
+
+
+def _read_folder(made: Gathered, place: Path, known: set[str] | frozenset[str] = frozenset()) -> None:
+    most = _MOST_ENTRIES * len(made.run.hosts) + 1000
+    for name, node in _listed(made, place / "nodes", most):
+        if name in known:
+            continue
+        source = f"nodes/{name}"
+        try:
+            document = decoded(_content(place / "nodes" / name))
+            if document.head.node != node:
+                raise Refused(f"it is of the node `{one_line(document.head.node)}`")
+        except Refused as refused:
+            made.reject(source, node, refused)
+        else:
+            made.add(document, source)
+    for name, node in _listed(made, place / "beats", most):
+        try:
+            beat = read_as(Beat, _content(place / "beats" / name))
+            belongs(made.run.run, made.run.nonce, beat.run, beat.nonce)
+        except Refused as refused:
+            made.reject(f"beats/{name}", node, Refused(refused.why))
+            continue
+        if node == beat.node and (node not in made.beats or made.beats[node].at < beat.at):
+            made.beats[node] = beat
+
+
+def _listed(made: Gathered, inner: Path, most: int) -> Iterator[tuple[str, str]]:
+    """The files of a folder of the run that have a node's name, and the node; others are nobody's and left alone."""
+    try:
+        with os.scandir(inner) as entries:
+            names: list[str] = []
+            for entry in entries:
+                if len(names) >= most:
+                    made.reject(inner.name, "", Refused(f"more than {most} files lie there; the others were not read"))
+                    break
+                names.append(entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{inner} cannot be read: {files.why(error)}", "name the folder of a run") from error
+    for name in sorted(names):
+        if found := _FILE.fullmatch(name):
+            yield name, found[1]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_symlink():
+            raise Refused("it is a link")
+        return files.content(path, MOST_BYTES)
+    except OSError as error:
+        raise Refused(f"it cannot be read: {files.why(error)}", damaged=True) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A document that a file carried, or why there is none; ``note`` is what the carrier itself says of the node."""
+
+    node: str
+    document: Document | None = None
+    refused: Refused | None = None
+    note: str = ""
+
+
+def _take(made: Gathered, each: _Carried, source: str) -> None:
+    if each.note:
+        made.notes[each.node] = each.note
+    if each.document is not None:
+        made.add(each.document, source)
+    elif each.refused is not None:
+        made.reject(source, each.node, each.refused)
+
+
+def _carried(path: Path) -> Iterator[_Carried]:
+    """What a log with framed lines holds, or what `kubectl get pods -o json` says of each Pod."""
+    try:
+        data = files.content(path, MOST_LOG_BYTES)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {files.why(error)}", "name a run's folder, a log, or Pods as JSON"
+        ) from error
+    if data.lstrip()[:1] == b"{":
+        yield from _pods(data, path)
+        return
+    for one in frames.documents(data.split(b"\n")):
+        yield _Carried(one.node, one.document, one.refused)
+
+
+def _pods(data: bytes, path: Path) -> Iterator[_Carried]:
+    try:
+        listed = json.loads(data)
+        if listed["kind"] not in ("List", "PodList", "Pod"):
+            raise TypeError(listed["kind"])
+        items = [listed] if listed["kind"] == "Pod" else listed["items"]
+        pods = [pod for pod in items if isinstance(pod, dict) and pod.get("kind", "Pod") == "Pod"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no list of Pods: {type(error).__name__}",
+            "write it by `kubectl get pods -l job-name=NAME -o json`",
+        ) from error
+    for pod in pods:
+        yield from _pod(pod)
+
+
+def _pod(pod: Mapping[str, Any]) -> Iterator[_Carried]:
+    """The termination message of a Pod's containers: two lines of a document, or what the kubelet says of its end."""
+    about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
+    labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
+    node = str(labels.get(_INDEX, "")) or str(_mapping(pod, "spec").get("nodeName", ""))
+    told = f"Pod {about.get('name', '?')}: {status.get('phase', '?')}"
+    for conditions in _list(status, "conditions"):
+        if conditions.get("status") == "False" and conditions.get("message"):
+            told += f", {conditions['message']}"
+            break
+    found = False
+    for each in (*_list(status, "initContainerStatuses"), *_list(status, "containerStatuses")):
+        state = _mapping(each, "state")
+        ended, waits = _mapping(state, "terminated"), _mapping(state, "waiting")
+        message = str(ended.get("message", ""))
+        if ended.get("reason") not in (None, "Completed", "Error"):
+            told += f", {ended['reason']} (exit code {ended.get('exitCode', '?')})"
+        if waits.get("reason"):
+            told += f", {waits['reason']}"
+        if '"envkit.node/1"' not in message[:100]:
+            continue
+        found = True
+        try:
+            document = decoded(message.encode() if message.endswith("\n") else f"{message}\n".encode())
+            yield _Carried(document.head.node, document, note=one_line(told))
+        except Refused as refused:
+            yield _Carried(node, refused=refused, note=one_line(told))
+    if not found and node:
+        yield _Carried(node, note=one_line(told))
+
+
+def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = item.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = item.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
