@@ -20,6 +20,7 @@ import yaml
 from envkit import cli
 from envkit.doctor import contracts
 from envkit.errors import UsageError
+from envkit.fleet import contracts as fleet_contracts
 from envkit.judging import judge, pages
 from envkit.plan import spec
 from envkit.static import settings
@@ -138,7 +139,9 @@ def read(block: str, folder: Path) -> None:
     table: dict[str, Any] = tomllib.loads(block)
     file = folder / "envkit.toml"
     file.write_text(block, encoding="utf-8")
-    if "check" in table:
+    if "class" in table:
+        fleet_contracts.load(file)
+    elif "check" in table:
         settings.load(file, lambda: frozenset(judge.checks()))
     elif "require" in table or any(isinstance(value, dict) for value in table.values()):
         contracts.load(file, judge.checks())
