@@ -92,9 +92,16 @@ STEPS = {
         ("cpu",),
         ("solve",),
         ("compiled",),
-        ("update", "requires"),
+        ("update", "requires", "pushed"),
     ),
-    "build": (("flags", "possible", "render"), ("exporters", "draft"), ("up",), ("vendor",)),
+    "build": (
+        ("flags", "possible", "render", "yaml_text"),
+        ("task", "draft"),
+        ("exporters",),
+        ("schedulers",),
+        ("up",),
+        ("vendor",),
+    ),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
     "fleet": (
         ("hostlist",),
@@ -118,7 +125,7 @@ PURE = (
     "envkit.dockerfile", "envkit.facts", "envkit.judging", "envkit.logs", "envkit.subjects",
     "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
     "envkit.plan.request", "envkit.plan.refusal",
-    "envkit.build.flags", "envkit.build.render", "envkit.build.exporters",
+    "envkit.build.flags", "envkit.build.render", "envkit.build.exporters", "envkit.build.schedulers",
     "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
 )  # fmt: skip
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -355,8 +356,11 @@ def composed(lock: Lock, flavor: Flavor) -> tuple[int, dict[str, Any]]:
     """How many comments a compose.yaml begins with, and its document with nothing left for Compose to fill in."""
     lines = exporters.compose(lock, flavor).splitlines()
     start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    document = json.loads("\n".join(lines[start:]))
-    document["services"]["envkit"].pop("environment", None)  # the one place where Compose does fill in
+    document = yaml.safe_load("\n".join(lines[start:]))
+    for key in ("environment", "user"):  # where Compose does fill in
+        document["services"]["envkit"].pop(key, None)
+    if flavor is not Flavor.DEBUG:
+        document["services"]["home"].pop("command")
     text = json.dumps(document)
     assert "$" not in text.replace("$$", "")
     return start, json.loads(text.replace("$$", "$"))
@@ -370,7 +374,7 @@ def check_outputs(lock: Lock) -> None:
         assert comments == usual and shape(document) == shape(example)
         tag = "latest" if flavor.value == lock.flavor else flavor.value
         assert document["services"]["envkit"]["image"] == f"envkit/{lock.name}:{tag}"
-        if flavor is not Flavor.RUNTIME:
+        if flavor is Flavor.DEBUG:
             assert document["volumes"]["workspace"]["name"] == f"{lock.name}-workspace"
         for flag, other in zip(flags.run_flags(lock, flavor), flags.run_flags(plain, flavor), strict=True):
             if flag.arguments[0] == "--volume":
@@ -385,7 +389,11 @@ def check_outputs(lock: Lock) -> None:
         **example,
         "name": lock.name,
         "image": flags.image(lock, Flavor.DEBUG),
-        "mounts": [{**example["mounts"][0], "source": f"{lock.name}-vscode"}],
+        "mounts": [
+            {**example["mounts"][0], "source": f"{lock.name}-vscode"},
+            {**example["mounts"][1], "source": f"{lock.name}-home-{flags.stack(lock)}"},
+        ],
+        "initializeCommand": [*example["initializeCommand"][:-1], flags.image(lock, Flavor.DEBUG)],
     }
     # Docker's grammar of a reference; one that is none could be anything to another reader.
     assert re.fullmatch(r"envkit/[a-z0-9]+(?:[._-]+[a-z0-9]+)*:[a-z]+", document["image"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.version import Version
 
 from envkit.build import exporters, flags
@@ -69,7 +70,7 @@ def composed(lock: Lock, flavor: Flavor) -> tuple[list[str], dict[str, Any]]:
     lines = exporters.compose(lock, flavor).splitlines()
     comments = [line for line in lines if line.startswith("#")]
     assert lines[: len(comments)] == comments
-    return comments, json.loads("\n".join(lines[len(comments) :]))
+    return comments, yaml.safe_load("\n".join(lines[len(comments) :]))
 
 
 @pytest.mark.parametrize("flavor", Flavor)
@@ -83,9 +84,17 @@ def test_compose_gives_the_flags_of_the_command_line(flavor: Flavor) -> None:
     said |= {("--publish", port) for port in service.get("ports", [])}
     said |= {("--ulimit", f"{name}={value}") for name, value in service["ulimits"].items()}
     said |= {("--shm-size", service["shm_size"])}
-    for volume in service.get("volumes", []):
-        source, target = volume.split(":")
-        said |= {("--volume", f"{document['volumes'][source]['name']}:{target}")}
+    if flavor is Flavor.DEBUG:
+        (volume,) = service["volumes"]
+        said |= {("--volume", f"{document['volumes'][volume['source']]['name']}:{volume['target']}")}
+    else:  # the project itself, and a HOME that its user may write to
+        given = {each for each in given if each[0] != "--volume"}
+        assert [(each["source"], each["target"]) for each in service["volumes"]] == [
+            (".", flags.WORKSPACE),
+            ("home", flags.HOME),
+        ]
+        home = document["services"]["home"]
+        assert [*home["entrypoint"], *home["command"]] == ["chown", service["user"], flags.HOME]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert device["driver"] == "cdi"
     said |= {("--device", name) for name in device["device_ids"]}
@@ -124,7 +133,7 @@ def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:
     # The server's own key outlives the container, or every start would warn of a changed one.
     assert service["environment"]["ENVKIT_STATE"].startswith(flags.WORKSPACE)
     for flavor in (Flavor.RUNTIME, Flavor.DEVEL):
-        assert "environment" not in composed(LOCK, flavor)[1]["services"]["envkit"]
+        assert "ENVKIT_SSH_KEY" not in composed(LOCK, flavor)[1]["services"]["envkit"]["environment"]
 
 
 def test_compose_fills_in_nothing_of_a_value() -> None:

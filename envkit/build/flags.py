@@ -8,6 +8,8 @@ from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor
 
 WORKSPACE = "/workspace"
+HOME = "/home/job"  # of a job's user in the container
+SHM = "8g"
 SSH_PORT = 2222
 JUPYTER_PORT = 8888
 
@@ -25,6 +27,12 @@ def image(lock: Lock, flavor: Flavor) -> str:
     return f"envkit/{lock.name}:{'latest' if flavor.value == lock.flavor else flavor.value}"
 
 
+def stack(lock: Lock) -> str:
+    """What must be the same for jobs to share a HOME: what is compiled for one torch, CUDA and Python is wrong for
+    another."""
+    return f"torch{lock.torch}-{f'cuda{lock.cuda}' if lock.cuda else 'cpu'}-python{lock.python}"
+
+
 def run_flags(lock: Lock, flavor: Flavor) -> tuple[Flag, ...]:
     """What `docker run` must be told for the flavor's tools to work, each with its reason.
 
@@ -35,7 +43,7 @@ def run_flags(lock: Lock, flavor: Flavor) -> tuple[Flag, ...]:
         *([gpus] if lock.cuda else []),
         Flag(("--init",), "stops and reaps processes that the first process leaves behind"),
         Flag(
-            ("--shm-size", "8g"), "DataLoader workers and NCCL pass tensors through /dev/shm, which is 64 MB by default"
+            ("--shm-size", SHM), "DataLoader workers and NCCL pass tensors through /dev/shm, which is 64 MB by default"
         ),
         Flag(("--ulimit", "memlock=-1"), "NCCL locks memory for its transports"),
     ]

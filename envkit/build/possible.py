@@ -20,6 +20,15 @@ _MIRROR = re.compile(
 )
 
 
+def image_name(name: str, *, digest: bool = True) -> None:
+    """Raises UsageError for what no engine takes as the name of an image, with a ``digest`` or without."""
+    plain, at, hashed = name.partition("@") if digest else (name, "", "")
+    good = not at or re.fullmatch(r"sha256:[0-9a-f]{64}", hashed)
+    if len(plain) > _TAG_LENGTH or not _TAG.fullmatch(plain) or not good:
+        said = f"`{one_line(name)}` is not a valid image name"
+        raise UsageError(said, "write it like team/stack:1, in lower case before the colon")
+
+
 def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> None:
     """Raises UsageError, before any work, for what ``build`` would refuse or fail at: another machine's platform, a
     name that no engine takes, an address that is none."""
@@ -27,9 +36,8 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
     if machine != platform.machine():
         said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}"
         raise UsageError(said, f"build it on a machine with {machine}, or change `platform`")
-    if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
-        said = f"`{one_line(tag)}` is not a valid image name"
-        raise UsageError(said, "write it like team/stack:1, in lower case before the colon")
+    if tag:
+        image_name(tag, digest=False)
     if apt_mirror:
         plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
         if not _MIRROR.fullmatch(plain):

@@ -19,7 +19,7 @@ from envkit.cli.ending import Answer, run, say
 __all__ = ["app", "invoke", "main", "parser", "run", "say"]
 
 # the order of verbs in --help
-for _group in ("generate", "packages", "images", "jobs", "machines", "files", "failures", "completion"):
+for _group in ("generate", "exports", "packages", "images", "jobs", "machines", "files", "failures", "completion"):
     import_module(f"{__name__}.{_group}")
 
 

@@ -20,7 +20,7 @@ from envkit.errors import UsageError, nearest
 from envkit.system.terminal import columns
 
 # The verbs that take a command behind `--`, which is cut off before anything is parsed.
-BEFORE_COMMANDS = ("preflight", "run", "debug")
+BEFORE_COMMANDS = ("render", "preflight", "run", "debug")
 
 WORDS = "envkit.words"  # of a context's meta: the verb's words as they were given
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from typer import Argument, Exit, Option
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
 from envkit.cli.ending import say, warn
-from envkit.cli.options import LOCK_ENGINES, OUTPUT, OUTPUTS, SUITES
+from envkit.cli.options import LOCK_ENGINES, OUTPUT, SUITES
 from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
@@ -162,43 +161,6 @@ def _say_unpinned(lock: Lock | None) -> None:
         warn(f"NOT PINNED ({part}): {clause}")
     if lock and (clause := locks.unverified(lock)):
         warn(f"DERIVED, NOT VERIFIED: {clause}")
-
-
-@app.command(rich_help_panel=MAKE)
-def render(
-    spec: options.SpecPath = Path(),
-    output: Annotated[str, Option("--output", "-o", help="A file, or - for stdout.")] = "",
-    kind: Annotated[str, Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
-    flavor: options.FlavorName = "",
-) -> None:
-    """Write the Dockerfile of a locked spec, or a file for another tool that runs its image."""
-    from envkit.build import exporters
-    from envkit.build import render as renderer
-    from envkit.plan import lockfile as locks
-    from envkit.plan.spec import Flavor, load
-    from envkit.system import files
-
-    target = Flavor(flavor) if flavor else None
-    parsed_spec = load(options.spec_at(spec))
-    found = locks.load(parsed_spec)
-    if found is None:
-        state = "is for another spec" if locks.path_of(parsed_spec).exists() else "does not exist"
-        raise UsageError(f"{locks.path_of(parsed_spec)} {state}", f"run `envkit lock {spec}` first")
-    kinds: dict[str, tuple[str, Callable[[], str]]] = {
-        "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
-        "compose": ("compose.yaml", lambda: exporters.compose(found, target or Flavor(found.flavor))),
-        "devcontainer": (".devcontainer/devcontainer.json", lambda: exporters.devcontainer(found)),
-        "apptainer": (f"{found.name}.def", lambda: exporters.apptainer(found)),
-    }
-    name, text = kinds[kind][0], kinds[kind][1]()
-    if output == "-":
-        sys.stdout.write(text)
-        return
-    path = Path(output) if output else files.beside(parsed_spec.path.parent, name)
-    if not output:
-        files.folder(path.parent)
-    files.write(path, text)
-    print(path)
 
 
 @app.command(rich_help_panel=MAKE)

@@ -26,30 +26,14 @@ if TYPE_CHECKING:
 
 _container = partial(Option, rich_help_panel="The container, as for `docker run`")
 
-_Env = Annotated[
-    list[str] | None,
-    _container("--env", "-e", metavar="NAME[=VALUE]", help="An environment variable; may be given again."),
-]
-_EnvFile = Annotated[list[Path] | None, _container("--env-file", help="A file of lines NAME=VALUE.")]
-_Volume = Annotated[
-    list[str] | None, _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again.")
-]
 _Publish = Annotated[
     list[str] | None, _container("--publish", "-p", metavar="[IP:]PORT:PORT", help="A port; may be given again.")
 ]
 _Network = Annotated[
     str | None, _container("--network", metavar="[bridge|host|none|NAME]", help="The container's network.")
 ]
-_Shm = Annotated[str | None, _container("--shm-size", metavar="SIZE", help="Size of /dev/shm; by default 8g.")]
 _Ipc = Annotated[str | None, _container("--ipc", metavar="[private|host|...]", help="Whose /dev/shm it uses.")]
 _Ulimit = Annotated[list[str] | None, _container("--ulimit", metavar="NAME=VALUE", help="A limit; may be given again.")]
-_Memory = Annotated[str | None, _container("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g.")]
-_User = Annotated[
-    str | None, _container("--user", "-u", metavar="UID[:GID]", help="The user it runs as; by default you.")
-]
-_Workdir = Annotated[
-    str | None, _container("--workdir", "-w", metavar="PATH", help="Where it starts; by default where you are.")
-]
 _Print = Annotated[bool, Option("--print", help="Print the command line to paste, and run nothing.")]
 _Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress.")]
 _NoPreflight = Annotated[bool, Option("--no-preflight", help="Start without `envkit preflight --level passive`.")]
@@ -63,17 +47,17 @@ def run(
     gpus: options.Gpus = "auto",
     tag: options.Tag = "",
     flavor: options.FlavorName = "",
-    env: _Env = None,
-    env_file: _EnvFile = None,
-    volume: _Volume = None,
+    env: options.Env = None,
+    env_file: options.EnvFile = None,
+    volume: options.Volume = None,
     publish: _Publish = None,
     network: _Network = None,
-    shm_size: _Shm = None,
+    shm_size: options.Shm = None,
     ipc: _Ipc = None,
     ulimit: _Ulimit = None,
-    memory: _Memory = None,
-    user: _User = None,
-    workdir: _Workdir = None,
+    memory: options.Memory = None,
+    user: options.User = None,
+    workdir: options.Workdir = None,
     print_it: _Print = False,
     no_preflight: _NoPreflight = False,
     no_explain: Annotated[bool, Option("--no-explain", help="Do not explain the output of a command that fails.")] = (
@@ -105,17 +89,17 @@ def shell(
     gpus: options.Gpus = "auto",
     tag: options.Tag = "",
     flavor: options.FlavorName = "",
-    env: _Env = None,
-    env_file: _EnvFile = None,
-    volume: _Volume = None,
+    env: options.Env = None,
+    env_file: options.EnvFile = None,
+    volume: options.Volume = None,
     publish: _Publish = None,
     network: _Network = None,
-    shm_size: _Shm = None,
+    shm_size: options.Shm = None,
     ipc: _Ipc = None,
     ulimit: _Ulimit = None,
-    memory: _Memory = None,
-    user: _User = None,
-    workdir: _Workdir = None,
+    memory: options.Memory = None,
+    user: options.User = None,
+    workdir: options.Workdir = None,
     print_it: _Print = False,
     quiet: _Quiet = False,
 ) -> None:

@@ -91,7 +91,7 @@ LOCK_ENGINES = Choice("engine", ("docker", "none", "auto"))
 SEVERITIES = Choice("severity", ("note", "warning", "error"), also=("NOTE", "WARNING", "ERROR"))
 STYLES = Choice("exit style", ("envkit", "nagios", "slurm"))
 FLAVORS = Choice("flavor", ("runtime", "devel", "debug"))
-OUTPUTS = Choice("output", ("dockerfile", "compose", "devcontainer", "apptainer"))
+OUTPUTS = Choice("output", ("dockerfile", "compose", "devcontainer", "kubernetes-job", "jobset", "sbatch", "apptainer"))
 PARTS = Choice("part of a lock", ("os", "base"))
 SUITES = Choice("Debian suite", ("bookworm", "trixie"))
 SMOKE_LEVELS = Choice("level", ("quick", "full", "stress"))
@@ -191,6 +191,23 @@ FlavorName = Annotated[str, Option("--flavor", click_type=FLAVORS, help="The fla
 NoCache = Annotated[bool, Option("--no-cache", help="Build every layer from scratch.")]
 RefreshOs = Annotated[
     bool, Option("--refresh-os", help="Put today's base and Debian packages into the lock; the wheels stay.")
+]
+_container = partial(Option, rich_help_panel="The container, as for `docker run`")
+Env = Annotated[
+    list[str] | None,
+    _container("--env", "-e", metavar="NAME[=VALUE]", help="An environment variable; may be given again."),
+]
+EnvFile = Annotated[list[Path] | None, _container("--env-file", help="A file of lines NAME=VALUE.")]
+Volume = Annotated[
+    list[str] | None, _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again.")
+]
+Shm = Annotated[str | None, _container("--shm-size", metavar="SIZE", help="Size of /dev/shm; by default 8g.")]
+Memory = Annotated[str | None, _container("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g.")]
+User = Annotated[
+    str | None, _container("--user", "-u", metavar="UID[:GID]", help="The user it runs as; by default you.")
+]
+Workdir = Annotated[
+    str | None, _container("--workdir", "-w", metavar="PATH", help="Where it starts; by default where you are.")
 ]
 AllowUnpinned = Annotated[
     list[str] | None,

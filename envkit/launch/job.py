@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envkit.build.flags import WORKSPACE, run_flags
+from envkit.build.flags import HOME, WORKSPACE, run_flags, stack
 from envkit.credentials import names_secret
 from envkit.engine import Bind, Engine, JobRequest
 from envkit.errors import UsageError, one_line
@@ -28,7 +28,6 @@ from envkit.subjects.launch import Job, Mount
 from envkit.system import files
 from envkit.system.files import cache_dir
 
-HOME = "/home/job"
 # Of run_flags: what this module gives in a way of its own, and ports, which belong to servers in the debug flavor.
 _OWN_WAY = ("--device", "--volume", "--publish")
 # Of use to GPUs alone, and more than an engine without root's power may give.
@@ -265,8 +264,8 @@ def _account(uid: int) -> str:
 
 
 def _home(lock: Lock) -> Path:
-    """Where jobs keep files between runs: a folder for each stack, for what is compiled for one is wrong in another."""
-    return folder_of(lock.name) / f"torch{lock.torch}-{f'cuda{lock.cuda}' if lock.cuda else 'cpu'}-python{lock.python}"
+    """Where jobs keep files between runs: a folder for each stack."""
+    return folder_of(lock.name) / stack(lock)
 
 
 def _shared(environ: Mapping[str, str]) -> tuple[Bind, ...]:
