@@ -43,3 +43,13 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
         if not _MIRROR.fullmatch(plain):
             said = f"`{one_line(apt_mirror)}` is not the URL of a Debian archive"
             raise UsageError(said, "start it with http:// or https:// and a host; {date} and {archive} are filled in")
+
+
+def can_be_pushed(ref: str, tag: str = "") -> None:
+    """Raises UsageError for a name under which no registry takes an image, for one with a digest, which only the
+    registry gives, and for a ``tag`` that no engine has."""
+    if "@" in ref:
+        raise UsageError(f"`{one_line(ref)}` has a digest, which a registry gives", "name a tag, or nothing")
+    for name in (ref, tag):
+        if name:
+            image_name(name, digest=False)

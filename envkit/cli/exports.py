@@ -1,4 +1,4 @@
-"""Verbs that give an image, or a file that runs it, to others: render."""
+"""Verbs that give an image, or a file that runs it, to others: render, push."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Context, Option
+from typer import Argument, Context, Option
 
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
@@ -165,3 +165,40 @@ def _task(
         memory=launch.size(memory, "--memory") if memory else None,
         preflight=preflight,
     )
+
+
+@app.command(rich_help_panel=MAKE)
+def push(
+    ref: Annotated[
+        str, Argument(metavar="REF", help="Its name in a registry, such as registry.example.com/team/trainer:1.")
+    ],
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    tag: options.Tag = "",
+    flavor: options.FlavorName = "",
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print no progress.")] = False,
+) -> None:
+    """Bring the image of a locked spec to a registry, and note its digest in envkit.pushed.toml.
+
+    You log in with `docker login` before. Prints the name with the digest.
+    """
+    from envkit.build.possible import can_be_pushed
+    from envkit.engine.choice import connect
+    from envkit.launch import job
+    from envkit.plan import lockfile as locks
+    from envkit.plan import pushed
+    from envkit.plan.spec import load
+
+    options.detail(quiet, False)
+    can_be_pushed(ref, tag)
+    parsed = load(options.spec_at(spec))
+    lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
+    pushed.read(parsed)  # what cannot be read could not be written either
+    connected = connect(engine, say)
+    if lock is None or (connected.containers and not job.is_built(lock, name, connected, flavor)):
+        words = " ".join(["envkit build", *([] if spec == Path() else [str(spec)])])
+        raise UsageError(f"there is no image {name} of this spec and its lock", f"run `{words}` first")
+    digest = connected.push(name, ref, say)
+    print(pushed.Place(ref, digest).pinned)
+    one = pushed.Pushed(digest, flavor or lock.flavor, lock.platform, pushed.of_lock(lock))
+    say(f"noted in {pushed.record(parsed, ref, one)}")

@@ -213,6 +213,11 @@ class Engine(Protocol):
     def save(self, image: str, target: Path) -> None:
         """Writes ``image`` with all its layers into the file ``target``, as ``docker load`` reads it."""
 
+    def push(self, image: str, ref: str, say: Say) -> str:
+        """Brings ``image`` to a registry under the name ``ref``, and gives the digest ("sha256:...") that it has there;
+        UsageError where the registry does not let this user."""
+        ...
+
     def elsewhere(self) -> bool:
         """Whether it runs on another machine than this process, whose GPUs are not this one's."""
 

@@ -53,6 +53,7 @@ from envkit.engine import (
     StoredImage,
     base,
     buildx,
+    docker_push,
     docker_run,
     reaper,
     store,
@@ -425,6 +426,12 @@ class DockerEngine:
                         _write(file, piece, target)
             except docker.errors.NotFound:
                 raise _no_image(image) from None
+
+    def push(self, image: str, ref: str, say: Say) -> str:
+        """As ``docker push``; UsageError if the engine has no such image."""
+        self._facts(image)
+        with _asking():
+            return docker_push.push(client(self.endpoint, docker_push.STALL_S).api, image, ref, say)
 
     def elsewhere(self) -> bool:
         """Whether the engine names its machine, and names another: behind DOCKER_HOST, or a socket in a container."""

@@ -212,6 +212,10 @@ class LocalEngine:
         """Not possible: a virtual environment is no image."""
         raise UsageError(f"the environment {image} is no image", "use --engine docker")
 
+    def push(self, image: str, ref: str, say: Say) -> str:
+        """Never: no registry takes an environment."""
+        raise UsageError("an environment on this machine is no image to push", "use --engine docker")
+
     def elsewhere(self) -> bool:
         """Never."""
         return False
