@@ -28,6 +28,7 @@ module.CPU_S = 2
 sys.exit(module.main(pathlib.Path.cwd(), "toy", ("run.py",)))
 """
 TOY = {
+    "pyproject.toml": "[tool.mypy]\nfiles = ['toy']\n",
     # What scripts/unit is for envkit, without the seconds that it needs to import all of it.
     "run.py": """
 import runpy, sys
@@ -94,8 +95,11 @@ def test_what_no_test_notices_survives_and_the_rest_is_killed(toy: Path) -> None
     assert process.returncode == 0, said
     assert "toy/rule/age.py:2 [comparison] killed by tests/test_rule.py" in said
     assert "toy/rule/age.py:2 [return None] killed by tests/test_rule.py" in said
-    survivor = "toy/unseen.py:2 [return None] SURVIVED\n    - return number in (one,)\n    + return None\n"
+    survivor = (
+        "toy/unseen.py:2 [comparison] SURVIVED\n    - return number in (one,)\n    + return number not in (one,)\n"
+    )
     assert survivor in said
+    assert "toy/unseen.py:2 [return None] killed by mypy" in said
     assert "toy/wait.py:3 [if False] killed: hung" in said
     assert "tests/test_red.py::test fails without a mutant as well and was left out" in said
     assert "tests/test_half.py::test_red fails without a mutant as well and was left out" in said
