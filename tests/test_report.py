@@ -206,11 +206,13 @@ def test_how_much_of_a_report_is_printed() -> None:
     words = ("x is 1", "lost-one", "libcudart", "left-out", "held")
     shown = {each: [word in render(made, tables=(table,), detail=each) for word in words] for each in Detail}
     assert shown == {
-        Detail.QUIET: [True, False, False, False, False],
+        Detail.QUIET: [True, True, False, False, False],  # it is the reason of the verdict, which is undecided
         Detail.NORMAL: [True, True, True, False, False],
         Detail.VERBOSE: [True] * 5,
     }
     assert len({render(made, detail=each).splitlines()[0] for each in Detail}) == 1  # the verdict and its counts
+    decided = report(failed(Severity.ERROR), Result("lost-one", Outcome.UNKNOWN, reason="no answer"))
+    assert "lost-one" not in render(decided, detail=Detail.QUIET)
 
 
 def test_findings_come_by_severity() -> None:

@@ -22,7 +22,7 @@ from envkit.static import starts
 pytestmark = pytest.mark.engine
 
 CHECKS = ("image-start-fails", "image-entrypoint-changes-environment", "image-python-start-changes-environment",
-          "image-workdir-closed")  # fmt: skip
+          "image-workdir-closed", "image-python-start-error")  # fmt: skip
 STARTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "starts.toml").read_text())["start"]
 
 

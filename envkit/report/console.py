@@ -24,8 +24,8 @@ _GAP = "  "
 
 
 class Detail(Enum):
-    """How much of a report is printed: the verdict and its findings; also what stayed open, and tables; also the checks
-    that were skipped or passed."""
+    """How much of a report is printed: the verdict, its findings, and what leaves it open; also what stayed open
+    beside a verdict, and tables; also the checks that were skipped or passed."""
 
     QUIET = auto()
     NORMAL = auto()
@@ -73,8 +73,10 @@ def render(
     """
     width = max(width, _NARROWEST)
     blocks = [_verdict(report, fail_on, width), *_failures(report, width)]
+    if detail is not Detail.QUIET or report.verdict(fail_on) is Verdict.UNDECIDED:
+        blocks.append(_unproven(report, width, detail))
     if detail is not Detail.QUIET:
-        blocks += [_unproven(report, width, detail), *(_table(table, width) for table in tables)]
+        blocks += [_table(table, width) for table in tables]
     if detail is Detail.VERBOSE:
         blocks.append(_passes(report, width))
     lines = [line for block in blocks if block for line in (*block, _Line(""))][:-1]

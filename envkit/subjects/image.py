@@ -281,7 +281,8 @@ class Process:
     ``folder`` is its working folder, ``user`` the name of ``uid``, empty where it has none.  ``variables`` are those
     that steer something, before Python's own start could change them; ``path`` is its PATH.  ``at_start`` are the files
     that Python ran before its program: sitecustomize, usercustomize, .pth files with code.  ``folder_closed`` says that
-    the user may not read the working folder, None where that was not asked.
+    the user may not read the working folder, None where that was not asked.  ``start_errors`` are what Python's start
+    printed of its own failures (a sitecustomize that raises), None where that was not asked or did not end.
     """
 
     executable: str
@@ -295,6 +296,7 @@ class Process:
     variables: tuple[Variable, ...]
     at_start: tuple[str, ...] = ()
     folder_closed: bool | None = None
+    start_errors: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,22 @@ def image_workdir_closed(image: Image) -> Iterator[Finding]:
         )
 
 
+def image_python_start_error(image: Image) -> Iterator[Finding]:
+    """Python's own start ends without an error: its sitecustomize and the lines of its .pth files run."""
+    if image.process.is_unsupported:
+        raise Skip("it was observed by a version that did not look at the process")
+    process = image.process.need("the examined process")
+    if process.start_errors is None:
+        raise Skip("it was observed by a version that did not ask, or another start of this Python did not end")
+    for line in process.start_errors:
+        yield warning(
+            f"every start of {process.executable} goes on after an error: {line}",
+            process.executable,
+            {line: image.process.via},
+            "correct that file or remove it: what it was there for does not happen",
+        )
+
+
 def image_entrypoint_changes_environment(image: Image) -> Iterator[Finding]:
     """The entry point changes no variable that controls the linker, CUDA or a framework."""
     yield from _changed(image, _ENTRY)

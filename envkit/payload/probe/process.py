@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import site
+import subprocess
 import sys
 from typing import Any
 
 from envkit.payload.probe import environ
 
-_MOST = 1 << 16  # bytes of a .pth file; those with code have one line
+_MOST = 1 << 16  # bytes of a .pth file; those with code have one line.  Also of what a start prints.
+_START_S = 30.0  # of another start of the same Python, which takes 0.05 s
+_ERRORS, _LINE = 10, 300  # of a start that are kept, and characters of one
 
 
 def started_with() -> dict[str, str]:
@@ -50,6 +54,29 @@ def at_start() -> list[str]:
     return [os.path.realpath(path) for path in found if path]
 
 
+def start_errors(variables: dict[str, str]) -> list[str] | None:
+    """What Python's start says of its own failures: a sitecustomize that raises, a line of a .pth file that does not
+    run.  Python goes on after both, without what they were there for.  None where another start did not end."""
+    # As multiprocessing starts a Python like this one: -S, -I or -s leave out what would fail.
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, "-c", "pass"]
+    try:
+        done = subprocess.run(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            timeout=_START_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found: list[str] = []
+    for line in done.stderr[:_MOST].decode("utf-8", "replace").splitlines():
+        where = re.match(r"(Error (?:in \w+customize|processing line \d+ of .+?))(?:; set PYTHONVERBOSE.*|:)$", line)
+        if where:
+            found.append(where[1][:_LINE])
+        elif found and ": " not in found[-1] and re.match(r" {0,2}[A-Za-z_][\w.]*(:|$)", line):
+            found[-1] = f"{found[-1]}: {line.strip()}"[:_LINE]  # the exception, below its traceback or right there
+    return list(dict.fromkeys(found))[:_ERRORS]  # a virtual environment reads its .pth files twice
+
+
 def seen() -> dict[str, Any]:
     """This process, in the words of the subject; raises OSError where /proc is not there."""
     variables = started_with()
@@ -69,4 +96,5 @@ def seen() -> dict[str, Any]:
             if environ.steers(name)
         ],
         "at_start": at_start(),
+        "start_errors": start_errors(variables),
     }
