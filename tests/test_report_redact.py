@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from clocks import costs_less
 from inline import Envkit
 
 from envkit import cli
+from envkit.credentials import _RULES, _hidden
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.model import Finding, Outcome, Report, Result, Subject
 from envkit.report import redacted, redacted_text
@@ -116,6 +118,23 @@ def test_hiding_twice_changes_nothing(text: str) -> None:
     assert redacted_text(redacted_text(text)) == redacted_text(text)
 
 
+def test_no_text_is_passed_over_that_a_rule_would_change() -> None:
+    """Each rule has its mark in every text that it hides something of, whatever stands around it."""
+    others = [
+        "HTTPS_PROXY=bob:s3cret@proxy:3128",
+        '{\\"token\\": \\"s3cret\\"}',
+        "-----BEGIN RSA PRIVATE KEY-----\nMII",
+        "got bearer a1B2c3D4e5",
+        "eyJhbGciOi.eyJzdWIi.c2ln",
+    ]
+    texts = [*HIDDEN, *COLONS, *SHAPELY, *others, *(text for text, _ in WITHOUT_EQUALS)]
+    cut = {text[start : start + size] for text in texts for size in (12, 30, 60) for start in range(0, len(text), 5)}
+    for text in (*texts, *map(str.upper, texts), *map(str.title, texts), *cut):
+        assert redacted_text(text) == _hidden(text)
+    assert "\u017fecret"[1:] not in redacted_text("PA\u017f\u017fWORD=ecret")  # re.IGNORECASE takes it for an s
+    assert [form for form, _ in _RULES if not any(re.search(form, text) for text in texts)] == []
+
+
 def test_values_that_read_the_same_once_hidden_keep_both_sources() -> None:
     finding = Finding("x is set twice", evidence={"TOKEN=one": "Config.Env", "TOKEN=two": "/proc/1/environ"})
     made = redacted(Report(Subject("image", "i"), (Result("x", Outcome.FAIL, (finding,)),)))
@@ -140,16 +159,23 @@ def test_a_long_log_is_read_in_linear_time(word: str) -> None:
 SHAPED = "sk-proj-" + "Ab3dEf6hIj9lMn2p" * 3  # put together here, so that no scanner takes this file for a leak
 
 
-@pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        ("ENV DB_PASSWORD Zx81kfPq02", "ENV DB_PASSWORD [hidden]"),
-        ("ONBUILD ENV HF_TOKEN Zx81 kfPq", "ONBUILD ENV HF_TOKEN [hidden]"),
-        ("RUN wandb login " + "0a1b2c3d" * 5, "RUN wandb login [hidden]"),
-        ("curl -sSL -u bob:Zx81kfPq https://x.example", "curl -sSL -u bob:[hidden] https://x.example"),
-        (f"RUN login {SHAPED}", "RUN login [hidden]"),
-    ],
-)
+WITHOUT_EQUALS = [
+    ("ENV DB_PASSWORD Zx81kfPq02", "ENV DB_PASSWORD [hidden]"),
+    ("ONBUILD ENV HF_TOKEN Zx81 kfPq", "ONBUILD ENV HF_TOKEN [hidden]"),
+    ("RUN wandb login " + "0a1b2c3d" * 5, "RUN wandb login [hidden]"),
+    ("curl -sSL -u bob:Zx81kfPq https://x.example", "curl -sSL -u bob:[hidden] https://x.example"),
+    (f"RUN login {SHAPED}", "RUN login [hidden]"),
+]
+# One of every maker's shape.
+SHAPELY = [
+    *(f"gh{letter}_" + "a1B2" * 9 for letter in "pousr"), "github_pat_" + "a1B2" * 9, "hf_" + "a1B2" * 9,
+    "glpat-" + "a1B2" * 9, "nvapi-" + "a1B2" * 12, "AKIA" + "A1B2" * 4, "ASIA" + "A1B2" * 4,
+    *(f"xox{letter}-" + "1a2b" * 4 for letter in "abprs"), SHAPED, "sk-ant-" + "a1B2" * 9, "pypi-" + "a1B2" * 14,
+    "AIza" + "a1B2c" * 7, "npm_" + "a1B2" * 9,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "hidden"), WITHOUT_EQUALS)
 def test_what_a_dockerfile_says_without_an_equals_sign_is_hidden_too(text: str, hidden: str) -> None:
     assert redacted_text(text) == hidden
 

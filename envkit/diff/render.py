@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from envkit import __version__
 from envkit.diff.compare import Change, Weight
-from envkit.report.json import strict
+from envkit.report.json import text
 from envkit.report.text import visible
 
 SCHEMA = "envkit.diff/1"
@@ -73,4 +72,4 @@ def to_json(changes: Sequence[Change], kind: str, old: str, new: str) -> str:
             for one in changes
         ],
     }
-    return json.dumps(strict(document), indent=2) + "\n"
+    return text(document)

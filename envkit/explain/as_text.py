@@ -5,7 +5,6 @@ Both show it after credentials were taken out; what a log says cannot steer the 
 
 from __future__ import annotations
 
-import json
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from envkit import __version__
 from envkit.credentials import redacted_text
 from envkit.doctor import anonymize
 from envkit.logs.records import Explanation, Line, Mark, RankState, Role
-from envkit.report.json import strict
+from envkit.report.json import text as json_text
 from envkit.report.text import visible, wrapped
 
 SCHEMA = "envkit.explain/1"
@@ -101,7 +100,7 @@ def document(found: Explanation, most: int | None = None) -> str:
         ],
         "versions": dict(found.versions),
     }
-    return json.dumps(strict(plain), indent=2, allow_nan=False) + "\n"
+    return json_text(plain)
 
 
 def _mark(mark: Mark) -> dict[str, Any]:
