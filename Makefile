@@ -70,7 +70,7 @@ others: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m 'engine and not nightly' --durations=5 $(BUILT:%=--ignore=%) tests
 
 slow: $(VENV)/test.ready
-	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
+	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults and not nightly'
 
 # The stack with torch for CUDA that is made first in any case; a torch for the CPU alone, which takes a fifth of its 5 GB,
 # leaves out the two tests that need triton or CUDA's libraries.
@@ -90,6 +90,8 @@ mutate: $(VENV)/test.ready
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
+	$(BIN)/python -m pytest -m nightly tests/test_fleet_slurm.py tests/test_fleet_launched.py
+	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py
 	ENVKIT_EVERY_ABILITY=1 $(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 	$(BIN)/python scripts/stacks.py --nightly --no-write
 

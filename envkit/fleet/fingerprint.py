@@ -15,7 +15,9 @@ from envkit.model import is_observation
 UNSUPPORTED = "not supported"
 NO_GPU = "no GPU"
 # Of each process another one by their meaning.
-_OF_EACH_PROCESS = frozenset(("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "PET_NODE_RANK"))
+_OF_EACH_PROCESS = frozenset(
+    ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "TORCHELASTIC_ERROR_FILE")
+)
 _LIBRARIES = ("cudart", "cublas", "cudnn", "nccl", "nvrtc")  # families of `subjects.image.Library`
 
 

@@ -65,18 +65,12 @@ def join(root: Path, placement: Placement, level: str, budget_s: float, spares: 
 
 
 def _joined(folder: Path, mine: Run, named: bool) -> Place:
-    for each in (folder / "beats", folder / "nodes"):
-        files.folder(each, "name a folder that all nodes share and that may be written to")
     path = folder / "run.json"
-    if not path.exists():
-        create(path, msgspec.json.encode(mine))
-    run = run_in(folder)
-    if run is None:
-        raise Undecided(f"{path} was written and is not there", "name a folder that all nodes share")
+    run = run_in(folder) or _begun(folder, mine)
     ahead_s = _ahead(folder)
     if named and run.run != mine.run:
         raise UsageError(f"{folder} holds the run {run.run}, and this is {mine.run}", _OWN_FOLDER)
-    if not named and time.time() - (ahead_s or 0.0) > run.created + run.budget_s + 2 * GRACE_S + WRITING_S:
+    if time.time() - (ahead_s or 0.0) > run.created + run.budget_s + 2 * GRACE_S + WRITING_S:
         raise UsageError(f"{folder} holds the run {run.run}, which is over", _OWN_FOLDER)
     for what, theirs, own in (
         ("nodes", hostlist.compressed(run.hosts), hostlist.compressed(mine.hosts)),
@@ -88,6 +82,28 @@ def _joined(folder: Path, mine: Run, named: bool) -> Place:
             said = f"the {what} of this run: {one_line(theirs)} in {path}, {one_line(own)} here"
             raise UsageError(said, f"start all nodes with the same options; {_OWN_FOLDER}")
     return Place(folder, run, ahead_s)
+
+
+def _begun(folder: Path, mine: Run) -> Run:
+    """The run in a folder that had none: ``mine``, or that of whoever was first.
+
+    A node that may not write there waits for the others for a while: it can still examine itself, and print.
+    """
+    try:
+        for each in (folder / "beats", folder / "nodes"):
+            files.folder(each, "name a folder that all nodes share and that may be written to")
+        create(folder / "run.json", msgspec.json.encode(mine))
+    except EnvkitError:
+        limit = time.monotonic() + GRACE_S
+        while (found := run_in(folder)) is None:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
+        return found
+    run = run_in(folder)
+    if run is None:
+        raise Undecided(f"{folder / 'run.json'} was written and is not there", "name a folder that all nodes share")
+    return run
 
 
 def run_in(folder: Path) -> Run | None:

@@ -1,0 +1,206 @@
+"""A real Slurm on this machine: a controller and eight nodes with eight fake GPUs each, from Debian's packages.
+
+Everything lies in one folder and listens on loopback; nothing of the machine's own configuration is read or changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clocks import PATIENCE_S, comes
+
+NODES = 8
+GPUS = 8
+PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo", "scancel", "munged")
+
+
+def missing() -> list[str]:
+    """The programs of Slurm that this machine lacks, and what else a cluster needs."""
+    found = [name for name in PROGRAMS if not shutil.which(name)]
+    return found + (["root"] if os.geteuid() else [])
+
+
+@dataclass
+class Cluster:
+    """A running cluster in ``folder``; its clients need ``environment``."""
+
+    folder: Path
+    environment: dict[str, str]
+    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, *argv: str, **environment: str) -> subprocess.Popen[str]:
+        """A client of Slurm, in a session of its own."""
+        return subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**self.environment, **environment},
+            cwd=self.folder,
+            start_new_session=True,
+        )
+
+    def run(self, *argv: str, **environment: str) -> tuple[int, str, str]:
+        """A client of Slurm, to its end."""
+        process = self.start(*argv, **environment)
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, out, err
+
+    def state(self, node: str) -> str:
+        """What the controller says of a node, in small letters ("idle", "drained", "down*")."""
+        return self.run("sinfo", "-h", "-N", "-n", node, "-o", "%T")[1].strip()
+
+    def wait_idle(self) -> None:
+        """Waits until every node is free again; raises AssertionError where one does not become so."""
+        assert comes(lambda: self.run("sinfo", "-h", "-o", "%D %T")[1].split() == [str(NODES), "idle"], 0.2), self.run(
+            "sinfo", "-N", "-l"
+        )[1]
+
+    def boot(self, node: str) -> None:
+        """Starts the daemon of one node."""
+        argv = ["slurmd", "-D", "-N", node, "-f", str(self.folder / "slurm.conf")]
+        self.nodes[node] = self._daemon(argv, f"{node}.log")
+
+    def _daemon(self, argv: list[str], log: str) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("ab") as out:
+            made = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environment, start_new_session=True
+            )
+        self.daemons.append(made)
+        return made
+
+    def close(self) -> None:
+        """Ends all daemons and what they started."""
+        for process in reversed(self.daemons):
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        limit = time.monotonic() + 10
+        for process in self.daemons:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(limit - time.monotonic(), 0.1))
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_ports(many: int) -> list[int]:
+    """Free ports, all different."""
+    held = [socket.socket() for _ in range(many)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+_CONF = """
+ClusterName=envkit
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+GresTypes=gpu
+PrologFlags=Alloc
+KillWait=3
+SlurmdTimeout=10
+SlurmctldTimeout=30
+ReturnToService=2
+InactiveLimit=10
+MinJobAge=300
+{more}
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports}] CPUs=8 Gres=gpu:h100:{gpus}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+"""
+
+
+def configuration(folder: Path, more: Mapping[str, str] | None = None) -> str:
+    """slurm.conf of a cluster in ``folder``."""
+    controller = free_ports(1)[0]
+    first = _range(NODES)
+    return _CONF.format(
+        host=socket.gethostname().partition(".")[0], controller=controller, folder=folder, nodes=NODES, gpus=GPUS,
+        ports=f"{first}-{first + NODES - 1}", more="\n".join(f"{key}={value}" for key, value in (more or {}).items()),
+    )  # fmt: skip
+
+
+def _range(many: int) -> int:
+    """The first of so many free ports in a row."""
+    for first in range(20000 + os.getpid() % 5000, 32000, many):
+        with suppress(OSError):
+            held = [socket.socket() for _ in range(many)]
+            try:
+                for number, each in enumerate(held):
+                    each.bind(("127.0.0.1", first + number))
+                return first
+            finally:
+                for each in held:
+                    each.close()
+    raise AssertionError("no row of free ports")
+
+
+def _munge(cluster: Cluster) -> None:
+    inside = cluster.folder / "munge"
+    inside.mkdir(mode=0o711)
+    (inside / "key").write_bytes(os.urandom(1024))
+    (inside / "key").chmod(0o600)
+    options = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    words = [f"--{name}={inside / file}" for name, file in options.items()]
+    cluster._daemon(["munged", "--foreground", "--force", *words], "munged.out")
+    assert comes((inside / "socket").exists), (cluster.folder / "munged.out").read_text()
+
+
+@contextmanager
+def cluster(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """A cluster whose nodes are all idle, for as long as the block lasts."""
+    folder.chmod(0o755)
+    for inner in ("state", "spool"):
+        (folder / inner).mkdir()
+    conf = folder / "slurm.conf"
+    conf.write_text(configuration(folder, more))
+    devices = [folder / f"gpu{number}" for number in range(GPUS)]
+    for path in devices:
+        os.mknod(path, 0o666 | 0o020000, os.makedev(1, 3))  # /dev/null under another name
+    (folder / "gres.conf").write_text(f"NodeName=n[1-{NODES}] Name=gpu Type=h100 File={folder}/gpu[0-{GPUS - 1}]\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PYTEST"))}
+    made = Cluster(folder, {**kept, "SLURM_CONF": str(conf)})
+    try:
+        _munge(made)
+        made._daemon(["slurmctld", "-D", "-f", str(conf)], "slurmctld.out")
+        for number in range(1, NODES + 1):
+            made.boot(f"n{number}")
+        made.wait_idle()
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,254 @@
+"""A real Slurm of eight nodes: the check of a job's nodes, its faults one by one, each beside healthy twins.
+
+The nodes are one machine, so what differs among them is planted in what the task of one node starts: its environment,
+the folder that it is given, or the machine that it judges (a recorded H100 machine, one for each node).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import machines
+import processes
+import pytest
+import slurm
+from clocks import comes
+from slurm import Cluster
+
+from envkit.fleet import gather, hostlist
+from envkit.fleet.verdict import Cause, FleetVerdict, State, judge
+from envkit.subjects import saved
+from envkit.subjects.codec import to_plain
+
+pytestmark = [pytest.mark.slow, pytest.mark.slurm]  # a cluster, and a process of envkit for each node
+
+ALL = tuple(f"n{number}" for number in range(1, 9))
+BUDGET_S = 20
+ENVKIT = f"{sys.executable} -m envkit"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Slurm's daemons; where its packages are not installed, skipped, or a failure with ENVKIT_REQUIRE_SLURM=1."""
+    if lacking := slurm.missing():
+        if os.environ.get("ENVKIT_REQUIRE_SLURM") == "1":
+            pytest.fail(f"ENVKIT_REQUIRE_SLURM=1 and this machine lacks {', '.join(lacking)}")
+        pytest.skip(f"this machine lacks {', '.join(lacking)}")
+    with slurm.cluster(tmp_path_factory.mktemp("slurm")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def h100() -> str:
+    """A healthy machine as `doctor --save` writes it."""
+    return saved.text("host", to_plain(machines.host("h100")))
+
+
+@pytest.fixture
+def place(cluster: Cluster, tmp_path: Path, h100: str) -> Iterator[Path]:
+    """A folder that all nodes share, with a recorded healthy machine for each; no node has a job before and after."""
+    for name in ALL:
+        (tmp_path / f"{name}.json").write_text(h100)
+    yield tmp_path
+    cluster.wait_idle()
+
+
+NIGHTLY = pytest.mark.nightly  # CI has its minutes for one whole matrix
+
+
+def task(place: Path, faults: Mapping[str, str], words: str, command: str = "") -> str:
+    """A script for all tasks: on the nodes of ``faults`` their line of bash comes first."""
+    cases = "\n".join(f"{name}) {line} ;;" for name, line in faults.items())
+    path = place / "task.sh"
+    path.write_text(
+        f"node=$SLURMD_NODENAME\nshared={place}/runs\ncase $node in\n{cases}\n*) ;;\nesac\n"
+        f"exec {ENVKIT} preflight --level passive {words} --fleet $shared --budget {BUDGET_S} {command}\n"
+    )
+    return str(path)
+
+
+RECORDED = '--host "$(dirname $0)/$node.json"'
+REAL = "--gpus none"
+SRUN = ("srun", "-N8", "--ntasks-per-node=1", "--kill-on-bad-exit=0")
+
+
+def run_of(place: Path) -> Path:
+    """The only run below ``place``."""
+    (found,) = (each.parent for each in (place / "runs").glob("*/run.json"))
+    return found
+
+
+def judged(place: Path, *also: Path) -> FleetVerdict:
+    return judge(gather.gather(run_of(place), also, ()), time.time() + 3600)
+
+
+def bad(found: FleetVerdict) -> dict[str, Cause]:
+    return {one.node: one.cause for one in found.nodes if one.state is not State.OK}
+
+
+def in_python(place: Path, name: str, code: str) -> str:
+    """A line of bash after which the node's examination, and nothing else of envkit, runs this first."""
+    folder = place / name
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(f"import os, sys, time\nif '--observed' in sys.orig_argv:\n    {code}\n")
+    return f"export PYTHONPATH={folder}"
+
+
+def machine(place: Path, name: str, changes: Mapping[str, object]) -> str:
+    """A line of bash after which a node judges this machine."""
+    (place / f"{name}.json").write_text(saved.text("host", to_plain(machines.host("h100", changes))))
+    return f"node={name}"
+
+
+def test_fake_gpus_and_lists_as_slurm_itself_reads_them(cluster: Cluster) -> None:
+    shown = cluster.run(*SRUN, "--gres=gpu:h100:8", "printenv", "CUDA_VISIBLE_DEVICES")
+    assert (shown[0], shown[1].split()) == (0, ["0,1,2,3,4,5,6,7"] * 8), shown
+    for text in ("n[1-8]", "n[01-03,7],x", "n[1-2]m[3-4]"):
+        listed = cluster.run("scontrol", "show", "hostnames", text)[1].split()
+        assert tuple(listed) == hostlist.expand(text)
+        again = cluster.run("scontrol", "show", "hostnames", hostlist.compressed(listed))[1].split()
+        assert set(again) == set(listed)
+
+
+@NIGHTLY
+def test_eight_healthy_nodes_are_ok(cluster: Cluster, place: Path) -> None:
+    code, _, err = cluster.run(*SRUN, "bash", task(place, {}, RECORDED))
+    assert (code, bad(judged(place))) == (0, {}), err
+
+
+def test_each_of_seven_faults_is_named_with_its_node(cluster: Cluster, place: Path) -> None:
+    seven = machines.plain("h100")["nvml"]["value"]["gpus"][:7]
+    faults = {
+        "n1": "exit 0",
+        "n2": in_python(place, "hangs", "time.sleep(600)"),
+        "n3": in_python(place, "dies", "os.kill(os.getpid(), 9)"),
+        "n4": machine(place, "remap", {"nvml.gpus.3.remap.failed": True}),
+        "n5": machine(place, "seven", {"nvml.gpus": seven}),
+        "n6": machine(place, "variable", {"environment.NCCL_DEBUG": "INFO"}),
+        "n7": in_python(place, "level", "print('level passive', file=sys.stderr, flush=True); time.sleep(600)"),
+    }
+    # More of its class than those with faults: without them no value has a majority.
+    code, _, err = cluster.run(*SRUN, "bash", task(place, faults, RECORDED))
+    found = judged(place)
+    assert code == 1, err
+    assert bad(found) == {
+        "n1": Cause.NEVER_STARTED, "n2": Cause.HUNG, "n3": Cause.DIED, "n4": Cause.FOUND, "n5": found.nodes[4].cause,
+        "n6": Cause.DRIFT, "n7": Cause.HUNG,
+    }, [one.sentence for one in found.nodes]  # fmt: skip
+    assert any("gpus is 7 here and 8 on" in each.message for each in found.nodes[4].findings)
+    assert "its start" in found.nodes[1].sentence and "the level passive" in found.nodes[6].sentence
+    for one in (found.nodes[1], found.nodes[6]):  # by the node's own clock
+        assert one.ended - one.started <= BUDGET_S + 5, one
+
+
+@NIGHTLY
+def test_folders_and_clocks_that_are_not_as_they_should_be(cluster: Cluster, place: Path) -> None:
+    clock, slow, seen = place / "clock", place / "slow", place / "seen"
+    for each in (clock, slow, seen):
+        each.mkdir()
+    # The clock of a process, not that of the kernel, which dates its files; a folder where a rename takes two seconds.
+    (clock / "sitecustomize.py").write_text("import time\n_now = time.time\ntime.time = lambda: _now() + 3600\n")
+    (slow / "sitecustomize.py").write_text(
+        "import os, time\n_replace = os.replace\nos.replace = lambda *words: time.sleep(2) or _replace(*words)\n"
+    )
+    again = task(place, {}, RECORDED)
+    os.rename(again, place / "again.sh")
+    faults = {
+        "n1": f"mkdir -p $shared; mount --bind $shared {seen}; mount -o remount,ro,bind {seen}; shared={seen}",
+        "n2": f"export PYTHONPATH={clock}",
+        "n3": f"bash {place}/again.sh",
+        "n4": f"export PYTHONPATH={slow}",
+    }
+    words = f"{RECORDED} --may-differ 'variable PYTHONPATH'"
+    code, out, err = cluster.run(*SRUN, "--label", "bash", task(place, faults, words))
+    cluster.run("umount", str(seen))
+    (place / "job.out").write_text(out)
+    found = judged(place, place / "job.out")
+    assert bad(found) == {"n1": Cause.NOT_DELIVERED, "n2": Cause.CLOCK, "n3": Cause.TWICE}, (code, err)
+    assert "3600 s ahead" in found.nodes[1].sentence and "read-only" in found.nodes[0].sentence.lower()
+
+
+@NIGHTLY
+def test_what_a_full_folder_does_not_take_comes_with_the_log(cluster: Cluster, place: Path) -> None:
+    (place / "runs").mkdir()
+    cluster.run("mount", "-t", "tmpfs", "-o", "size=60k", "none", str(place / "runs"))
+    try:
+        code, out, err = cluster.run(*SRUN, "--label", "bash", task(place, {}, RECORDED))
+        (place / "job.out").write_text(out)
+        found = judged(place, place / "job.out")
+    finally:
+        cluster.run("umount", str(place / "runs"))
+    assert code == 3, err
+    assert set(bad(found).values()) == {Cause.NOT_DELIVERED}
+    assert all("the disk is full" in one.sentence for one in found.nodes if one.state is State.UNKNOWN)
+
+
+def asks_too_much(place: Path) -> str:
+    """A line of bash after which a node fails: its contract requires a check that is skipped there."""
+    (place / "contract.toml").write_text('[checks]\nrequire = ["host-no-gpu"]\n')
+    return f"more='--expect {place}/contract.toml'"
+
+
+START = (
+    "$more -- bash -c 'echo started $SLURMD_NODENAME $ENVKIT_NODE_RANK $ENVKIT_NODELIST; "
+    "exit $((ENVKIT_NODE_RANK == 0 ? 7 : 0))'"
+)
+
+
+def test_the_command_starts_on_healthy_nodes_alone_and_its_exit_code_is_the_jobs(cluster: Cluster, place: Path) -> None:
+    """One node fails and one never starts: of eight, six are needed."""
+    faults = {"n2": asks_too_much(place), "n5": "exit 0"}
+    code, out, err = cluster.run(*SRUN, "bash", task(place, faults, f"{REAL} --spares 2", START))
+    lines = sorted(line for line in out.splitlines() if line.startswith("started"))
+    chosen = [name for name in ALL if name not in faults]
+    assert lines == [f"started {name} {rank} n[1,3-4,6-8]" for rank, name in enumerate(chosen)], err
+    assert code == 7
+    assert bad(judged(place)) == {"n2": Cause.FOUND, "n5": Cause.NEVER_STARTED}
+
+
+@NIGHTLY
+def test_without_spares_one_bad_node_keeps_the_command_from_starting(cluster: Cluster, place: Path) -> None:
+    faults = {"n2": asks_too_much(place)}
+    code, out, err = cluster.run(*SRUN, "bash", task(place, faults, REAL, START))
+    assert (code, "started" in out) == (1, False)
+    assert "7 of 8 nodes are ok, and 8 are needed; n2: host-no-gpu" in err
+
+
+@NIGHTLY
+def test_several_tasks_of_a_node_start_once_it_passed(cluster: Cluster, place: Path) -> None:
+    show = "-- bash -c 'echo started $ENVKIT_RANK of $ENVKIT_WORLD_SIZE'"
+    code, out, err = cluster.run(
+        "srun",
+        "-N2",
+        "-w",
+        "n[1-2]",
+        "--ntasks-per-node=2",
+        "--kill-on-bad-exit=0",
+        "bash",
+        task(place, {}, REAL, show),
+    )
+    assert (code, sorted(out.splitlines())) == (0, [f"started {rank} of 4" for rank in range(4)]), err
+    assert len(list((run_of(place) / "nodes").iterdir())) == 2
+
+
+@NIGHTLY
+@pytest.mark.parametrize("how", ["scancel", "SIGTERM", "SIGKILL"])
+def test_a_job_that_is_ended_leaves_no_process(cluster: Cluster, place: Path, how: str) -> None:
+    """While every node's examination hangs.  A killed srun cancels nothing: the nodes' own budget ends them."""
+    faults = dict.fromkeys(ALL, in_python(place, "hangs", "time.sleep(600)"))
+    running = cluster.start(*SRUN, "--job-name", f"ended-{how}", "bash", task(place, faults, RECORDED))
+    assert comes(lambda: len(list((place / "runs").glob("*/beats/*"))) == len(ALL))
+    if how == "scancel":
+        cluster.run("scancel", "--name", f"ended-{how}")
+    else:
+        os.killpg(running.pid, signal.Signals[how])
+    running.communicate(timeout=120)
+    assert comes(lambda: not [pid for pid in processes.named(str(place)) if not processes.gone(pid)], 0.2)
+    found = judged(place)
+    assert found.named(State.FAIL) == ALL
+    assert {one.cause for one in found.nodes} <= {Cause.DIED, Cause.HUNG, Cause.SILENT}, bad(found)
