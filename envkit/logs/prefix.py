@@ -70,17 +70,19 @@ def strip(raw: str) -> LogMessage:
     said = LogMessage(raw)
     at = 0
     timed = dated = False
+    start = True
     if raw.startswith((">", "#", "//", "* ")) and not raw.startswith(">>>") and (quote := _QUOTE.match(raw)):
         said.quoted = True
         at = quote.end()
     if "[" in raw and "|" in raw and ("it/s" in raw or "s/it" in raw or "B/s" in raw) and (bar := _BAR.match(raw, at)):
         at = bar.end()
-    for depth in range(_DEEPEST):
-        match = _one(raw, at, depth == 0, timed, dated)
+    for _ in range(_DEEPEST):
+        match = _one(raw, at, start, timed, dated)
         if match is None:
             break
         at = match.end()
         found = match.groupdict()
+        start = "collected" in found
         dated = dated or "dated" in found
         timed = timed or dated or any(found.get(name) for name in ("level", "letter", "boot"))
         _note(said, found, raw)

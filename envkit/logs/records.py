@@ -78,6 +78,7 @@ class Signature:
     - "cuda": reported by CUDA, cuBLAS, cuDNN, NCCL or torch's use of them, so a sticky error before it explains it
     - "late": tells of somebody else's failure (a time-out, a closed connection, a killed peer)
     - "warning": the program went on after it
+    - "order": somebody outside ended the job, which is the cause only of what came after it
     - "device": names the device fault itself rather than the call that met it (an assertion, a sanitizer's report)
     - "states-arch": says itself that the GPU's architecture is not among those that the build serves
     - "prose": may match in the middle of a sentence (else a match that talk leads up to is taken for talk)
@@ -224,7 +225,8 @@ class Traceback:
 
     ``line`` is that of the exception (``kind`` "RuntimeError", dotted as printed; ``message`` its first lines),
     ``first`` where the traceback begins.  ``within`` says how it hangs on the one before it: "" (alone), "during" (was
-    raised while that was handled), "from" (that was its direct cause).
+    raised while that was handled), "from" (that was its direct cause).  ``telling`` is the line of the message that
+    says what it is, where the exception's own line ends with a colon.
     """
 
     first: Line
@@ -233,6 +235,7 @@ class Traceback:
     kind: str
     message: str
     within: str = ""
+    telling: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ The rules, in their order:
 2. After a sticky CUDA error each later CUDA error of the same process is a consequence of it (CUDA Runtime API,
    cudaError_t: "the process must be terminated and relaunched").
 3. A report of somebody else's failure (a time-out, a closed connection) is a consequence where any process has a root
-   of its own that is not later than it, or whose time is not known.
+   of its own that is not later than it, or whose time is not known.  An order to end the job from outside is such a
+   root only where it is known to have come first: schedulers and people end what already hangs.
 4. What stands in the source code of a program is talk, line by line: what else is printed among it is evidence.
 5. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
 """
@@ -47,6 +48,8 @@ _COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\
 _PASSED = re.compile(r"^=* ?\d+ passed\b(?!.{0,200}\b(?:failed|errors?)\b).{0,200} in [\d.]{1,12}s\b")
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
+
+_INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
 Process = tuple[str, str, int | None, int | None]
 
@@ -117,8 +120,11 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     files = tuple(seen for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
     events = _ordered((event for part in parts for event in part.events if not _is_talk(event)), order)
-    traces = tuple(trace for part in parts for trace in part.tracebacks)
-    return Story(tuple(_settled(events)), traces, files, dict(observed or {}))
+    traces = sorted(
+        (trace for part in parts for trace in part.tracebacks),
+        key=lambda trace: (order[trace.line.file], trace.line.number),
+    )
+    return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}))
 
 
 def _is_talk(event: Event) -> bool:
@@ -194,18 +200,36 @@ def _ordered(events: Iterable[Event], order: Mapping[str, int]) -> list[Event]:
 def _settled(events: list[Event]) -> Iterator[Event]:
     stuck: set[Process] = set()  # processes that met a sticky error
     own = [event for event in events if event.role is Role.ROOT and not event.has("late") and not event.has("warning")]
+    waited: Event | None = None  # the first report of somebody else's failure that was not explained
     for event in events:
         if event.role is not Role.ROOT:
             yield event
             continue
         mine = event.line.process
+        if event.has("order") and (stuck or (waited is not None and not _surely_before(event, waited))):
+            yield replace(event, role=Role.CASCADE)
+            continue
         poisoned = mine in stuck and event.has("cuda") and not event.has("device")
-        if poisoned or (event.has("late") and any(_not_after(root, event) for root in own)):
+        if poisoned or (event.has("late") and any(_before(root, event) for root in own)):
             yield replace(event, role=Role.CASCADE)
             continue
         if event.has("sticky"):
             stuck.add(mine)
+        if event.has("late") and event.category not in _INNOCENT:
+            waited = waited or event
         yield event
+
+
+def _before(root: Event, late: Event) -> bool:
+    """Whether ``root`` can be what ``late`` reports."""
+    return _surely_before(root, late) if root.has("order") else _not_after(root, late)
+
+
+def _surely_before(order: Event, late: Event) -> bool:
+    """Whether an order to end came before ``late``, as far as times or the places in one file tell."""
+    if order.line.file == late.line.file:
+        return order.line.number < late.line.number
+    return _not_after(order, late)
 
 
 def _not_after(root: Event, late: Event) -> bool:

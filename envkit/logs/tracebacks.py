@@ -59,6 +59,10 @@ class _Open:
     depth: int = 0  # columns before the first frame
 
 
+# in a message of several lines, the one that says what is wrong
+_TELLS = re.compile(r"(?i)error|mismatch|missing|unexpected|undefined|cannot")
+
+
 @dataclass(slots=True)
 class _Closed:
     """One whose exception is known and whose message may go on."""
@@ -69,6 +73,7 @@ class _Closed:
     kind: str
     message: list[str]
     within: str
+    telling: Line | None = None
 
 
 @dataclass(slots=True)
@@ -188,12 +193,16 @@ class Tracebacks:
         done = stream.closed
         if done is None:
             return OTHER
-        labelled = bool(line.clock) and line.time_s != done.line.time_s
+        # a collector gives each line its time, a logger one to all lines of what it says
+        collected = done.first.time_s != done.line.time_s
+        labelled = bool(line.clock) and not collected and line.time_s != done.line.time_s
         near = line.number - done.line.number <= _MESSAGE_LINES
         if not plain or labelled or not near or len(done.message) >= _MESSAGE_LINES:
             if plain or not near:
                 self._finish(stream)
             return OTHER
+        if done.message[0].endswith(":") and (done.telling is None or not _TELLS.search(done.telling.text)):
+            done.telling = line if done.telling is None or _TELLS.search(plain) else done.telling
         done.message.append(plain)
         return MESSAGE
 
@@ -202,7 +211,7 @@ class Tracebacks:
         stream.open = stream.closed = None
         if done is not None:
             message = "\n".join(done.message).strip()[:_MESSAGE]
-            self._keep(Traceback(done.first, done.line, done.frames, done.kind, message, done.within))
+            self._keep(Traceback(done.first, done.line, done.frames, done.kind, message, done.within, done.telling))
         if now is not None and now.frames:
             self._keep(Traceback(now.first, now.last, tuple(now.frames), "", "", now.within))
 

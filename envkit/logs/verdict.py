@@ -127,6 +127,9 @@ def _evidence(best: Hypothesis, story: Story) -> tuple[Mark, ...]:
     """The lines of the hypothesis, then others of its category, for the first report is not always the one that a
     person looks for; where there are none, what follows from a cause that was not seen."""
     lines = {(line.file, line.number): line for line in best.evidence[:_MOST_EVIDENCE]}
+    for trace in story.tracebacks:
+        if trace.telling is not None and (trace.line.file, trace.line.number) in lines:
+            lines.setdefault((trace.telling.file, trace.telling.number), trace.telling)
     said = (Role.ROOT, Role.CASCADE)
     for event in story.events:
         if len(lines) >= _ENOUGH_EVIDENCE:

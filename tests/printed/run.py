@@ -105,6 +105,7 @@ def replacements(folder: Path, python: str) -> Iterator[tuple[str, str]]:
     known[os.path.expanduser("~")] = "/home/user"
     known[str(HERE)] = "/home/user/job"
     known[tempfile.gettempdir() + "/"] = "/tmp/"
+    known |= {place: "/home/user/wheels" for place in os.environ.get("PIP_FIND_LINKS", "").split()}
     yield from sorted(((old, new) for old, new in known.items() if len(old) > 3), key=lambda pair: -len(pair[0]))
 
 
@@ -282,7 +283,7 @@ def keep(path: Path, tag: str) -> int:
         wrong = ""
         if found["cut"] or found["ended"]:
             wrong = "too long" if found["cut"] else "did not end"
-        elif not entry.get("healthy") and entry.get("line", "") not in shown:
+        elif not entry.get("healthy") and not any(each in shown for each in lines_of(entry)):
             wrong = f"does not show `{entry.get('line')}`"
         elif entry.get("needs", "") and re.search(entry["needs"], shown):
             wrong = "lacks what it needs"
@@ -303,6 +304,12 @@ def keep(path: Path, tag: str) -> int:
     return 0
 
 
+def lines_of(entry: Mapping[str, Any]) -> list[str]:
+    """The words of which one is to be quoted."""
+    wanted = entry.get("line", [])
+    return [wanted] if isinstance(wanted, str) else wanted
+
+
 def row_of(id: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """What `explain` should answer to a text, as scripts/public_logs.py reads it."""
     healthy = entry.get("healthy", False)
@@ -313,7 +320,7 @@ def row_of(id: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         "also_ok": entry.get("also", []),
         "cause_class": entry.get("cause", "unknown"),
         "cause_also_ok": [*entry.get("also_cause", []), *(["unknown-cut-log"] if healthy else [])],
-        "evidence": [entry["line"]] if "line" in entry else [],
+        "evidence": [] if entry.get("healthy") else lines_of(entry),
         "misleading": entry.get("misleads", False),
         "gpu": not healthy and entry.get("kind") != "not-gpu-env",
         "why": entry["why"],

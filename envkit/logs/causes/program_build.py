@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
@@ -9,12 +10,35 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, stated
 from envkit.logs.records import Hypothesis, Strength
 from envkit.logs.story import Story
 
+_SHARED = re.compile(r"/dev/shm|shared_memory|SharedMemory|\bshm\b")
 _DRIVER = ("libcuda", "libnvidia", "libnccl", "libcud", "libcublas")
 
 
 def builds_and_tests(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Package indexes, compilers and tests whose lines name nothing of the GPU stack."""
     yield from stated(story, "build")
+
+
+def bus_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The shell's word for signal 7: most often a page of /dev/shm, or of a file that was cut off, that is not there.
+
+    Source: mmap(2), SIGBUS; shm_overview(7).
+    """
+    for event in [each for each in story.roots if each.signature.id == "program-bus-shell"][:1]:
+        lines = (line for seen in story.files for line in (*seen.head, *seen.loud, *seen.tail))
+        shared = next((line for line in lines if _SHARED.search(line.text)), None)
+        decide = "df -h /dev/shm while it runs, and whether a library or a file that it maps is cut off (ls -l, cmp)"
+        if shared is not None:
+            why = "the process met a bus error (signal 7) while it used shared memory, which is full"
+            fix = "give the container more shared memory (docker run --shm-size=8g; an emptyDir of medium Memory)"
+            yield Hypothesis(
+                INNOCENT, "container-config", Strength.LIKELY, (event.line, shared), why, decide, fix,
+                over=("dataloader-shm-bus-error",),
+            )  # fmt: skip
+            return
+        why = "the process met a bus error (signal 7), which a full /dev/shm or a file that was cut off causes"
+        yield Hypothesis(OPEN, "unknown-cut-log", Strength.POSSIBLE, (event.line,), why, decide)
+        yield Hypothesis(INNOCENT, "container-config", Strength.FALLBACK, (event.line,), why, decide)
 
 
 def crash_without_a_word(story: Story, facts: Facts) -> Iterator[Hypothesis]:

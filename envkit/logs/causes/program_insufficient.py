@@ -22,6 +22,10 @@ _WRAPPER = re.compile(
     r"|scheduler is dead\. Please check|Aborting Ring\w{0,20} with |CollectiveExecutor::StartAbort "
     r"|Aborted \(core dumped\)|^Aborted$|Segmentation fault"
 )
+_ENDED_WELL = re.compile(
+    r"\b(?:completed|finished|ended) (?:successfully|without errors?)\b|\bshut(?:ting)? down cleanly\b"
+    r"|\bjob finished\b|\ball \d{1,6} \w{1,30} done\b"
+)
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
     r"cuda(?!:\d)|nccl|cudnn|nvrm|\bxid\b|nvidia|\bgpus?\b|ptxas|nvcc|cublas|cusolver|cufft|curand|cusparse",
@@ -30,6 +34,12 @@ _GPU = re.compile(
 _ERROR = re.compile(
     r"(?:^|[\s\[(])(?:error|fatal(?: error)?|panic|exception|\w{1,60}(?:Error|Exception))\b\s{0,4}[:!\]]|\bE\d{4}:",
     re.IGNORECASE,
+)
+# "tool: what: message", as commands, shells and engines complain
+_COMPLAINS = re.compile(
+    r"^(?:[\w./+-]{1,80}(?:\[\d+\])?: ){1,4}.{0,300}?(?:\b[Nn]ot found\b|\b[Nn]o such\b|\bdenied\b"
+    r"|\b[Cc](?:annot|an't|ould not)\b|\b[Uu]nable to\b|\b[Rr]efused\b|\b[Uu]n(?:recogni[sz]ed|known|supported)\b"
+    r"|\b[Ii]nvalid\b|\bnot supported\b)|\bError response from daemon: |^E: "
 )
 _COMPILER = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hpp|rs|go|ts|java)[:(]\d{1,7}.{0,20}?\berror\b", re.IGNORECASE)
 _HARMLESS = re.compile(
@@ -63,7 +73,11 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     lines = [line for line in _seen(story) if _WRAPPER.search(line.text) and not _SOURCE.match(line.text)]
     lines += [trace.line for trace in story.tracebacks if is_wrapper(trace) and trace.line not in lines]
-    if not lines or any(_COMPILER.search(line.text) for seen in story.files for line in seen.loud):
+    loud = [line for seen in story.files for line in seen.loud]
+    if not lines or any(_COMPILER.search(line.text) for line in loud):
+        return
+    said = [line for line in loud if _COMPLAINS.search(line.text) and not _HARMLESS.search(line.text)]
+    if any(line.file == lines[0].file and line.number < lines[0].number for line in said):
         return
     exits = [line for line in lines if _EXIT.search(line.text)]
     signal = _signal(exits)
@@ -85,6 +99,20 @@ def _signal(exits: Iterable[Line]) -> int:
     codes = [int(match["exit"]) for line in exits if (match := _EXIT.search(line.text))]
     signals = [-code if code < 0 else code - _SHELL for code in codes if code]
     return next((each for each in signals if each != 15), signals[0] if signals else 0)
+
+
+def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A log whose last line says that the program ended well: what it reported before that, it survived."""
+    last = [seen.tail[-1] for seen in story.files if seen.tail]
+    if len(last) != 1 or not _ENDED_WELL.search(last[0].text) or not story.roots:
+        return
+    later = max(event.line.number for event in story.roots)
+    if later >= last[0].number or any(event.category == OPEN for event in story.events):
+        return
+    why = f"the log ends well ({shortened(last[0].text)}), so the program survived what it reported before that"
+    over = {event.category for event in story.roots if event.category}
+    decide = "how the program ended: its exit code"
+    yield Hypothesis(OPEN, "unknown", Strength.DECISIVE, (last[0],), why, decide, over=tuple(sorted(over)))
 
 
 def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -145,6 +173,7 @@ def _seen(story: Story) -> Iterable[Line]:
 
 
 def _speaks(line: Line) -> bool:
-    return bool(_ERROR.search(line.text) or line.level in ("error", "fatal", "critical")) and not (
+    said = _ERROR.search(line.text) or _COMPLAINS.search(line.text)
+    return bool(said or line.level in ("error", "fatal", "critical")) and not (
         _HARMLESS.search(line.text) or _WRAPPER.search(line.text)
     )

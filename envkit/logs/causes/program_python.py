@@ -13,7 +13,7 @@ from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
 from envkit.logs.story import Story
 
 _GPU = re.compile(
-    r"\bCUDA\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
+    r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
     r"device-side|HIP error|compute capability|\bVRAM\b|Triton Error|cu(?:SOLVER|FFT|RAND|SPARSE)|"
     r"CU(?:SOLVER|FFT|SPARSE)_"
 )
@@ -39,6 +39,7 @@ _HOLLOW = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalE
 _REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
 _MILD = re.compile(r"[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor")
 _NEAR = 12
+_LONG_BEHIND = 20  # lines
 
 
 def wrong_shapes_and_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -79,10 +80,31 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         why = f"{short_kind(trace)}{where} speaks of the GPU in words that no rule knows: {shortened(message)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "what the call before it returned")
         return
+    if _went_on(trace, story):
+        why = f"a logger reported {short_kind(trace)}{where}, and the program went on after it"
+        yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "how the program ended: its exit code")
+        return
     cause = _cause(trace)
-    strength = Strength.POSSIBLE if gpu_roots(story) else Strength.LIKELY
+    # who waits for the process that this ended only reports it
+    others = [event for event in gpu_roots(story) if not (event.has("late") and _behind(trace, event.line))]
+    strength = Strength.POSSIBLE if others else Strength.LIKELY
     why = f"{short_kind(trace)}{where}: {shortened(message)}" if message else f"{short_kind(trace)}{where}"
     yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace))
+
+
+def _went_on(trace: Traceback, story: Story) -> bool:
+    """Whether a traceback that a logger wrote has much behind it and nothing that tells of a failure."""
+    if not trace.line.level or any(other.line.number > trace.line.number for other in story.tracebacks):
+        return False
+    tail = next(seen.tail for seen in story.files if seen.name == trace.line.file)
+    later = [event for event in story.events if _behind(trace, event.line) and event.category]
+    calm = not any(line.level in ("error", "fatal") or _REPORT.search(line.text) for line in tail)
+    return not later and calm and len(tail) > 0 and tail[-1].number - trace.line.number > _LONG_BEHIND
+
+
+def _behind(trace: Traceback, line: Line) -> bool:
+    """Whether a line of the same file stands behind a traceback."""
+    return line.file == trace.line.file and line.number > trace.line.number
 
 
 def _said_before(trace: Traceback, story: Story) -> Line | None:

@@ -28,6 +28,7 @@ _FIRST_WORK = 2  # a group's first or second collective: nothing has ever passed
 _NEAR = (0.9, 1.15)  # a phase that began when the waiting began is as old as the time-out when it strikes
 _COLLECTIVE = re.compile(r"Dist\w*Error|NCCL|nccl|c10d|[Tt]imed? ?out|DDP expects same model")
 _BAR = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,2}):(\d{2})<")
+_ONE_SIDED = ({"RECV"}, {"SEND"})
 _DIFFERS = "ranks were in different collectives"
 
 
@@ -137,8 +138,12 @@ def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...],
     size, count = hang.world(story), len(ranks)
     whole = ranks == set(range(size or count)) and bool(size or count % 2 == 0)
     where = _says(found[0]) if found else "a collective"
-    cause = "network-fabric"
-    if first and alone:
+    cause, strength = "network-fabric", None
+    if count > 1 and (ops := {wait.op for wait in found}) in _ONE_SIDED:
+        cause, strength = "rank-desync", Strength.LIKELY
+        doing, missing = ("receive", "send") if ops == {"RECV"} else ("send", "receive")
+        why = f"{count} ranks waited to {doing} and none of them to {missing} ({where})"
+    elif first and alone:
         # the barrier behind which one rank prepares what all need
         cause, why = "launch-config", f"the group's first barrier was not over in time ({where}){named}"
     elif first and count > 1:
@@ -147,7 +152,7 @@ def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...],
         why = f"all {count} ranks were in the same collective and it did not end ({where})"
     else:
         cause, why = "rank-desync", f"{where} did not end, and the ranks that did not join it do not say why{named}"
-    return worded("waited-without-a-reason", *lines, cause=cause, why=why)
+    return worded("waited-without-a-reason", *lines, cause=cause, strength=strength, why=why)
 
 
 def _best_lines(found: tuple[Wait, ...], reports: list[Event]) -> tuple[Line, ...]:

@@ -81,6 +81,8 @@ def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Options and architectures that the compiler or CMake does not take, and a host compiler that is not there."""
     known = statements("compile")
     for event in roots_of(story, _ID):
+        if event.signature.id == "cmake-simple" and story.of("cmake-no-compiler"):
+            continue  # CMake says so of a compiler that is not there, too
         if says := known.get(event.signature.id):
             yield hypothesis(event, says.cause, Strength.LIKELY, says.because, over=_AFTER)
             return
