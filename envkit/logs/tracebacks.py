@@ -201,7 +201,9 @@ class Tracebacks:
             if plain or not near:
                 self._finish(stream)
             return OTHER
-        if done.message[0].endswith(":") and (done.telling is None or not _TELLS.search(done.telling.text)):
+        if (not done.message[0] or done.message[0].endswith(":")) and (
+            done.telling is None or not _TELLS.search(done.telling.text)
+        ):
             done.telling = line if done.telling is None or _TELLS.search(plain) else done.telling
         done.message.append(plain)
         return MESSAGE

@@ -105,7 +105,7 @@ def replacements(folder: Path, python: str) -> Iterator[tuple[str, str]]:
     known[os.path.expanduser("~")] = "/home/user"
     known[str(HERE)] = "/home/user/job"
     known[tempfile.gettempdir() + "/"] = "/tmp/"
-    known |= {place: "/home/user/wheels" for place in os.environ.get("PIP_FIND_LINKS", "").split()}
+    known |= dict.fromkeys(os.environ.get("PIP_FIND_LINKS", "").split(), "/home/user/wheels")
     yield from sorted(((old, new) for old, new in known.items() if len(old) > 3), key=lambda pair: -len(pair[0]))
 
 
