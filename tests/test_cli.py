@@ -47,7 +47,7 @@ DATA = Path(__file__).parent / "data"
 IMAGES = ROOT / "images"
 VERBS = (
     "init", "lock", "render", "push", "base", "build", "vendor", "up", "diff", "check", "audit", "probe", "smoke",
-    "doctor", "preflight", "explain", "debug", "judge", "facts", "completion",
+    "doctor", "preflight", "drain", "explain", "debug", "judge", "facts", "completion",
 )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ STEPS = {
         ("fingerprint", "folder", "frames"),
         ("gather", "node"),
         ("verdict",),
-        ("answers", "contracts", "start"),
+        ("acting", "answers", "contracts", "start"),
     ),
 }
 STEP = [

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import fleet
 import machines
 import processes
 import pytest
@@ -252,3 +253,32 @@ def test_a_job_that_is_ended_leaves_no_process(cluster: Cluster, place: Path, ho
     found = judged(place)
     assert found.named(State.FAIL) == ALL
     assert {one.cause for one in found.nodes} <= {Cause.DIED, Cause.HUNG, Cause.SILENT}, bad(found)
+
+
+def test_failed_nodes_are_drained_and_return_once_they_are_ok(cluster: Cluster, place: Path) -> None:
+    """n2 failed and is idle, n3 failed with somebody's job on it, n4 failed and was drained by somebody else."""
+    bad_ones = {name: fleet.document(name, fleet.body(found=(fleet.fault(),))) for name in ("n2", "n3", "n4")}
+    failed = fleet.lay(place / "failed", *fleet.healthy(**bad_ones))
+    ok = fleet.lay(place / "ok", *fleet.healthy())
+    job = cluster.start("srun", "-N1", "-w", "n3", "sleep", "600")
+    assert comes(lambda: cluster.state("n3") not in ("idle", ""), 0.2)
+    assert cluster.run("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=fan broken")[0] == 0
+    shown = cluster.run(sys.executable, "-m", "envkit", "drain", str(failed))
+    assert (shown[0], cluster.state("n2")) == (0, "idle")
+    done = cluster.run(sys.executable, "-m", "envkit", "drain", str(failed), "--apply")
+    assert done[0] == 0, done
+    assert [cluster.state(name) for name in ("n1", "n2", "n3", "n4")] == ["idle", "drained", "draining", "drained"]
+    assert job.poll() is None  # nobody's job is ended
+    reasons = cluster.run("sinfo", "-h", "-N", "-o", "%N %E")[1]
+    assert "n2 envkit slurm-17.0: host-gpu-lost: GPU 3 is gone" in reasons and "n4 fan broken" in reasons
+    again = cluster.run(sys.executable, "-m", "envkit", "drain", str(failed), "--apply")
+    assert again[0] == 0 and "by envkit" in again[1] and "0 of 0 commands" in again[2], again
+    os.killpg(job.pid, signal.SIGTERM)
+    job.communicate(timeout=120)
+    assert comes(lambda: cluster.state("n3") == "drained", 0.2)
+    still = cluster.run(sys.executable, "-m", "envkit", "drain", str(failed), "--undo", "--apply")
+    assert (still[0], cluster.state("n2")) == (0, "drained")
+    back = cluster.run(sys.executable, "-m", "envkit", "drain", str(ok), "--undo", "--apply")
+    assert back[0] == 0, back
+    assert comes(lambda: [cluster.state(name) for name in ("n2", "n3", "n4")] == ["idle", "idle", "drained"], 0.2)
+    assert cluster.run("scontrol", "update", "NodeName=n4", "State=UNDRAIN")[0] == 0

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from typer import Exit
 
 from envkit.cli import options
 from envkit.cli.ending import say, warn
 from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from envkit.fleet.verdict import FleetVerdict
 
 # Of `preflight`: options that are the node's own matter and not its examination's; True where a value follows.
 _OWN = {
@@ -143,26 +147,58 @@ def _code(made: object, fail_on: str) -> int:
     return judge(alone, 0.0, Rules(fail_on=options.severity(fail_on))).exit_code
 
 
-def judge_run(
-    place: Path,
-    hosts: str,
-    also: Sequence[Path],
-    contract: Path | None,
-    may_differ: Sequence[str],
-    out: Path | None,
-    format: str,
-    fail_on: str,
-) -> NoReturn:
-    """Judges the run in a folder, or in what a carrier wrote, prints it, and exits by it."""
-    from envkit.fleet import answers, contracts, gather, launchers
+class Judging(NamedTuple):
+    """Which run is judged, and by which rules, as the options say."""
+
+    place: Path
+    hosts: str
+    also: Sequence[Path]
+    contract: Path | None
+    may_differ: Sequence[str]
+    fail_on: str
+
+
+def _judged(asked: Judging) -> FleetVerdict:
+    from envkit.fleet import contracts, gather, launchers
     from envkit.fleet.folder import run_in
     from envkit.fleet.verdict import Rules, judge
+
+    contract = contracts.load(asked.contract) if asked.contract else ()
+    rules = Rules(contract, tuple(asked.may_differ), options.severity(asked.fail_on))
+    inside = asked.place.is_dir() and run_in(asked.place) is not None
+    named = launchers.expected(os.environ, asked.hosts) if asked.hosts or not inside else ()
+    return judge(gather.gather(asked.place, asked.also, named), time.time(), rules)
+
+
+def act(asked: Judging, undo: bool, unknown_too: bool, applied: bool) -> NoReturn:
+    """Prints what drains the failed nodes of a run, or returns healthy ones to service, and does it if ``applied``."""
+    from envkit.fleet import acting
+    from envkit.report.text import visible
+
+    if undo and unknown_too:
+        raise UsageError("--undo and --unknown cannot be used together", "only nodes that are ok return to service")
+    verdict = _judged(asked)
+    acting.named_by_slurm(verdict)
+    known = acting.slurm_nodes(verdict.run.hosts)
+    steps = acting.to_undrain(verdict, known) if undo else acting.to_drain(verdict, known, unknown_too)
+    for step in steps:
+        told = shlex.join(step.command) if step.command else f"left alone: {step.why_not}"
+        print(visible(f"{step.node}: {told}{f' ({step.note})' if step.note else ''}"))
+    commands = sum(bool(step.command) for step in steps)
+    if not applied:
+        say(f"{commands} of {len(steps)} nodes to change; nothing was done, for --apply was not given")
+        raise Exit(0)
+    failed = acting.apply(steps, undo, say)
+    say(f"{commands - failed} of {commands} commands took effect")
+    raise Exit(3 if failed else 0)
+
+
+def judge_run(asked: Judging, out: Path | None, format: str) -> NoReturn:
+    """Judges the run in a folder, or in what a carrier wrote, prints it, and exits by it."""
+    from envkit.fleet import answers
     from envkit.system.terminal import columns
 
-    rules = Rules(contracts.load(contract) if contract else (), tuple(may_differ), options.severity(fail_on))
-    inside = place.is_dir() and run_in(place) is not None
-    named = launchers.expected(os.environ, hosts) if hosts or not inside else ()
-    verdict = judge(gather.gather(place, also, named), time.time(), rules)
+    verdict = _judged(asked)
     if out is not None:
         answers.write(verdict, out)
         say(f"wrote {out}")

@@ -263,13 +263,8 @@ def judge_saved(
     ],
     require_gpu: options.RequireGpu = False,
     hosts: options.Hosts = None,
-    also: Annotated[
-        list[Path] | None,
-        _run("--also", metavar="FILE", help="A log with framed documents, or Pods as JSON; may be given again."),
-    ] = None,
-    contract: Annotated[
-        Path | None, _run("--contract", help="What each hardware class must be, in TOML; see docs/fleet.md.")
-    ] = None,
+    also: options.Also = None,
+    contract: options.ClassContracts = None,
     may_differ: options.MayDiffer = None,
     out: Annotated[
         Path | None,
@@ -288,7 +283,8 @@ def judge_saved(
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     if saved.is_dir() or hosts or also:
-        fleets.judge_run(saved, hosts or "", also or (), contract, may_differ or (), out, format, fail_on)
+        asked = fleets.Judging(saved, hosts or "", also or (), contract, may_differ or (), fail_on)
+        fleets.judge_run(asked, out, format)
     for option, given in (("--contract", contract), ("--may-differ", may_differ), ("--out", out)):
         if given:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Verbs that examine a machine: doctor, and preflight before a job starts."""
+"""Verbs that examine machines: doctor, preflight before a job starts, drain after it found a bad node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from typer import Context, Exit, Option
+from typer import Argument, Context, Exit, Option
 
 from envkit.cli import fleets, options
 from envkit.cli.app import MACHINE, WORDS, app
@@ -259,6 +259,27 @@ def preflight(
             say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
             _become(command)
         finish(made, (), printing, style=exit_style, out=sys.stderr if command else sys.stdout)
+
+
+@app.command(rich_help_panel=MACHINE)
+def drain(
+    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run on many nodes, as for `judge`.")],
+    apply: Annotated[bool, Option("--apply", help="Do it; without, only print what would be done.")] = False,
+    undo: Annotated[
+        bool, Option("--undo", help="Return the nodes to service that envkit drained and that are ok in this run.")
+    ] = False,
+    unknown: Annotated[bool, Option("--unknown", help="Also drain the nodes whose state is unknown.")] = False,
+    hosts: options.Hosts = None,
+    also: options.Also = None,
+    contract: options.ClassContracts = None,
+    may_differ: options.MayDiffer = None,
+    fail_on: options.FailOn = "error",
+    quiet: options.Quiet = False,
+) -> None:
+    """Drain the failed nodes of a run in Slurm, with the reason; prints the commands unless --apply is given."""
+    options.detail(quiet, False)
+    asked = fleets.Judging(run, hosts or "", also or (), contract, may_differ or (), fail_on)
+    fleets.act(asked, undo, unknown, apply)
 
 
 def _startable(command: tuple[str, ...]) -> None:

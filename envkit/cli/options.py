@@ -160,6 +160,13 @@ Hosts = Annotated[
         help="The nodes that must answer, such as n[1-8]; by default those of the launcher.",
     ),
 ]
+Also = Annotated[
+    list[Path] | None,
+    _many("--also", metavar="FILE", help="A log with framed documents, or Pods as JSON; may be given again."),
+]
+ClassContracts = Annotated[
+    Path | None, _many("--contract", help="What each hardware class must be, in TOML; see docs/fleet.md.")
+]
 MayDiffer = Annotated[
     list[str] | None,
     _many("--may-differ", metavar="PROPERTY", help="A property that may differ among equal nodes; may be given again."),
