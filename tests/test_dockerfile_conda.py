@@ -252,6 +252,14 @@ def test_default_file_and_missing_file() -> None:
     assert isinstance(unread, Unread) and (unread.path, unread.why) == ("environment.yml", "no build context was given")
 
 
+def test_a_line_that_is_no_specification_is_unread_where_it_stands() -> None:
+    text = "dependencies:\n  - numpy=1.26\n  - '=1.2'\n  - scipy\n"
+    one, unread, other = found("conda env create -f e.yml", {"/app/e.yml": text})
+    assert isinstance(one, Install) and isinstance(other, Install) and (one.name, other.name) == ("numpy", "scipy")
+    assert isinstance(unread, Unread) and (unread.path, unread.span.line) == ("app/e.yml", 3)
+    assert unread.why == "line 3 is no package specification of conda's"
+
+
 def test_nodefaults_is_no_channel() -> None:
     text = "channels: [nodefaults, conda-forge]\ndependencies: [scipy]\n"
     (one,) = installs("conda env create -f e.yml -c nvidia", {"/app/e.yml": text})

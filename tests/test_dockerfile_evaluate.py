@@ -136,11 +136,12 @@ def test_a_requirements_file_that_is_not_there_is_unread_with_the_reason() -> No
     ("text", "line"),
     [
         ("FROM python:3.11\nCOPY <<EOF /r.txt\nnumpy\ntorch==2.1.0\nEOF\nRUN pip install -r /r.txt\n", 4),
+        ("FROM python:3.11\nCOPY <<EOF /r.txt\n\ntorch==2.1.0\nEOF\nRUN pip install -r /r.txt\n", 4),
         ("FROM python:3.11\nRUN cat > /r.txt <<EOF && pip install -r /r.txt\nnumpy\ntorch==2.1.0\nEOF\n", 4),
         ("FROM python:3.11\nRUN echo torch==2.1.0 > /r.txt\nRUN pip install -r /r.txt\n", 2),
         ("FROM python:3.11\nRUN echo numpy > /r.txt\nRUN echo torch==2.1.0 >> /r.txt\nRUN pip install -r /r.txt\n", 3),
     ],
-    ids=["COPY", "cat", "echo", "appended"],
+    ids=["COPY", "COPY of an empty line", "cat", "echo", "appended"],
 )
 def test_what_the_dockerfile_writes_is_read_where_it_stands(text: str, line: int) -> None:
     torch = next(install for install in evaluated(text).installs if install.name == "torch")

@@ -119,4 +119,9 @@ def test_a_checkout_in_a_clone_changes_what_it_holds() -> None:
     tree.ran(command("git checkout v3", cwd="/w/b"))
     assert tree.clone_at("/w/b/") == ("https://example.com/a/b", "v3")
     assert tree.copy().clone_at("/w/b") == tree.clone_at("/w/b")
+    for line, ref in (("git checkout v4 --", "v3"), ("git checkout --detach v5", "v5"), ("git checkout -b own", "own")):
+        tree.ran(command(line, cwd="/w/b"))
+        assert tree.clone_at("/w/b") == ("https://example.com/a/b", ref)
+    tree.ran(command("git checkout v6", cwd="/w"))
+    assert tree.clone_at("/w/b") == ("https://example.com/a/b", "own")
     assert "clones it from" in str(tree.read("/w/b/requirements.txt", "/"))

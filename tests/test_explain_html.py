@@ -75,6 +75,14 @@ def test_the_answer_stands_first_and_the_evidence_is_quoted_as_written() -> None
         assert said in read.text
 
 
+def test_a_line_that_came_again_says_how_often() -> None:
+    one = made.explanation()
+    often = Mark(replace(made.ROOT, text="again", times=3), Role.ROOT, "x")
+    once = Mark(replace(made.ROOT, text="alone", times=1), Role.ROOT, "x")
+    text = Page(as_html.render(replace(one, timeline=(often, once, *one.timeline)))).text
+    assert "again (3 times)" in text and "alone" in text and "(1 times)" not in text
+
+
 def test_not_knowing_does_not_look_like_an_answer() -> None:
     open_ = replace(made.explanation(), category="insufficient-evidence", cause="unknown-cut-log", confidence=0.35)
     text = as_html.render(open_)

@@ -117,6 +117,19 @@ def test_packed_module_has_the_version_that_dkms_installed(tmp_path: Path) -> No
     assert seen.version.value is None
 
 
+def test_modinfo_is_asked_about_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = put(tmp_path, "nvidia.ko.zst", b"\x28\xb5\x2f\xfd")
+    program = put(tmp_path, "usr/sbin/modinfo", "#!/bin/sh\necho 'version:  580.1'\necho 'signer: x'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(modules, "_MODINFO", (str(tmp_path / "none"), str(program)))
+    seen = modules._module_file(place(Path("/")), str(packed)[1:], "none")
+    assert (seen.version.value, seen.version.via, seen.signed.value) == ("580.1", "modinfo", True)
+    other = modules._module_file(place(tmp_path), "nvidia.ko.zst", "none")
+    assert other.version.value is None and other.signed.value is None
+    program.write_text("#!/bin/sh\necho 'version: 580.1'\nexit 1\n")
+    assert modules._module_file(place(Path("/")), str(packed)[1:], "none").version.value is None
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [
