@@ -15,7 +15,7 @@ from envkit.model import Observed, ValueState
 from envkit.payload.begin import BEGAN
 from envkit.runner import runner
 from envkit.runner.runner import InEngine
-from envkit.runner.start import GUARD, Unclear, planned
+from envkit.runner.start import GUARD, Unclear, planned, unwrapped
 from envkit.subjects import Image
 from envkit.subjects.image import Process, Start, StartReached, Variable
 from envkit.system.proc import Completed
@@ -47,6 +47,28 @@ def started(entrypoint: list[str], command: list[str], asked: str = "") -> tuple
     declared = DeclaredStart(tuple(entrypoint), tuple(command), {"PATH": "/usr/local/bin:/usr/bin"}, workdir="/app")
     _, place = planned(declared, shlex.split(asked), reads)
     return list(place.words(OWN)), place.python, place.folder
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("tini -- python a.py", "python a.py"),
+        ("tini -- -x", "-x"),  # what stands behind -- is the command, whatever its name
+        ("exec tini -g -- env", ""),
+        ("/usr/bin/env -i A=1 B=2 python", "python"),
+        ("env -u A python", "python"),
+        ("env - A=1 python", "python"),
+        ("nice -n 5 env A=1 timeout -s KILL 5 python", "python"),
+        ("sudo -E A=1 python", "python"),
+        ("nice A=1 python", "A=1 python"),  # env and sudo alone take variables
+        ("gosu app python", "python"),
+        ("python env a", "python env a"),
+        ("", ""),
+    ],
+)
+def test_the_command_of_wrappers_begins_behind_their_own_words(line: str, command: str) -> None:
+    words = line.split()
+    assert words[unwrapped(words) :] == command.split()
 
 
 @pytest.mark.parametrize(

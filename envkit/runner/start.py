@@ -311,7 +311,7 @@ def unwrapped(words: Sequence[str]) -> int:
     while at < len(words) and (name := posixpath.basename(words[at])) in WRAPPERS:
         valued = options.valued(name).values
         at += 1
-        while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        while at < len(words) and words[at].startswith("-") and (words[at] != "-" or name == "env"):
             at += 2 if words[at] in valued else 1
             if words[at - 1] == "--":
                 break
