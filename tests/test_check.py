@@ -113,6 +113,19 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_alone(tmp_path: Path) ->
     assert said == [f"{path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile"]
 
 
+def test_a_file_that_is_left_alone_keeps_none_of_the_others_back(tmp_path: Path) -> None:
+    said: list[str] = []
+    judged = []
+    for name, edits in (("clean", 0), ("changed", 1), ("last", 1)):
+        path = tmp_path / name
+        path.write_text("FROM b:1\n" if name == "changed" else "FROM a:1\n")
+        judged.append(one("FROM a:1\n", *[Edit(Span(str(path), 1, 9, 1, 9), "2")] * edits, path=str(path)))
+    _, texts = check.fixed(judged, {})
+    check.write(judged, texts, said.append)
+    assert [(tmp_path / each.path).read_text() for each in judged] == ["FROM a:1\n", "FROM b:1\n", "FROM a:12\n"]
+    assert "changed was not changed" in said[0] and said[1:] == [f"{tmp_path / 'last'}: 1 fixed"]
+
+
 def test_stdin_is_no_file_to_mend() -> None:
     judged = one("FROM a:1\n", Edit(Span("-", 1, 9, 1, 9), "2"), path="-")
     _, texts = check.fixed([judged], {})

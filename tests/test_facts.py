@@ -852,6 +852,11 @@ def test_coverage_on_x86(torch: str, gpu: str, state: str, by: str | None) -> No
     assert (covered.state, str(covered.by) if covered.by else None) == (state, by)
 
 
+def test_no_word_of_tegra_means_a_gpu_that_runs_code_of_its_major() -> None:
+    assert FACTS.coverage(build("2.7.1+cu126"), Sm(8, 9)) == Coverage("sass", Sm(8, 6))
+    assert FACTS.coverage(build("2.7.1+cu126"), Sm(8, 9), tegra=True) == Coverage("none")
+
+
 def test_coverage_by_ptx() -> None:
     row = build("2.12.0+cu132")
     assert FACTS.coverage(row, Sm(13, 0)) == Coverage("ptx", Sm(12, 0))

@@ -307,6 +307,8 @@ def test_advice_is_never_evidence_and_on_no_timeline() -> None:
     found = answer((guess(A, Strength.LIKELY, at(1), at(2)),), among)
     assert shown(found.evidence) == [(1, ROOT), (2, DIAGNOSTIC)]
     assert shown(found.timeline) == [(1, ROOT)]
+    later = of(event(at(1), role=Role.ADVICE, category=""), event(at(2)))
+    assert shown(answer((guess(A, Strength.LIKELY, at(2)),), later).timeline) == [(2, ROOT)]
 
 
 def test_the_timeline_has_one_root_where_one_was_chosen() -> None:

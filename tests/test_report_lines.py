@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
+from envkit.report.text import wrapped
 from envkit.static import JudgedFile
 from envkit.static.lines import render
 from envkit.static.run import merged
@@ -156,3 +157,15 @@ def test_no_line_begins_like_a_workflow_command() -> None:
         judged = JudgedFile(path, "dockerfile", TEXT, (Result("a-check", Outcome.FAIL, (bad,)), undecided))
         lines = shown(judged, width=width).splitlines()
         assert not [line for line in lines if line.lstrip().startswith("::")]
+
+
+def test_a_word_longer_than_a_line_runs_over_it_unbroken() -> None:
+    digest, words = "sha256:" + "0" * 64, "of the base image"
+    assert wrapped(f"{words} {digest} {words}", 20, "  ", "    ") == [
+        f"  {words}",
+        f"    {digest}",
+        "    of the base",
+        "    image",
+    ]
+    assert wrapped("one-two-three", 5) == ["one-two-three"]
+    assert wrapped("", 20, "  ") == [""]

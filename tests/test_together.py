@@ -128,6 +128,10 @@ def test_a_release_from_years_before_its_torch_is_refused_unless_it_is_pinned(in
     assert caught.value.nearest == ("torch 2.7.1 with CUDA 12.6", "served 0.2")
     pinned = spec_of("2.6.0", "served==0.2")
     assert held(weak(pinned, load_facts(), [].append))["served"] == "0.2"
+    index.add("another", "1.0")
+    for other in ("another<2", "another"):  # neither one that is bounded nor one of today hides it
+        with pytest.raises(Unsatisfiable, match="the newest served that goes with the rest"):
+            weak(spec_of("2.6.0", other, "served"), load_facts(), [].append)
 
 
 def test_an_old_release_that_is_the_newest_is_no_offence(index: Index) -> None:
