@@ -177,6 +177,9 @@ class FakeEngine:
     def push(self, image: str, ref: str, say: Say) -> str:
         raise AssertionError("nothing is pushed here")
 
+    def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
+        raise AssertionError("nothing is pushed here")
+
     def elsewhere(self) -> bool:
         return False
 

@@ -6,12 +6,15 @@ What must hold of each trouble: one sentence, no credential in it, and no name, 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -25,6 +28,7 @@ from registries import PASSWORD, USER, Fault, Registry, before, registry
 
 from envkit.engine import BuildRequest
 from envkit.engine.docker import DockerEngine
+from envkit.errors import UsageError
 from envkit.plan import lockfile as locks
 from envkit.plan import pushed
 from envkit.plan.spec import load
@@ -300,3 +304,106 @@ def test_an_image_of_another_lock_is_not_pushed(project: Project) -> None:
          project.tag], capture_output=True, text=True, env=environment(project), timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     in_one_sentence(done, 2, f"there is no image {project.tag} of this spec and its lock", project)
+
+
+def test_an_index_holds_the_image_of_each_platform(project: Project, engine: DockerEngine, tmp_path: Path) -> None:
+    """The image of another platform, which nothing has to run for, as another machine would have pushed it."""
+    with registry(tmp_path / "registry", auth=True) as held:
+        (project.config / "config.json").write_text(json.dumps({"auths": {held.host: {"auth": BASIC}}}))
+        common, ref = f"{held.host}/team/trainer:1", f"{held.host}/team/trainer:1-amd64"
+        first = subprocess.run(
+            [*words(project, ref), "--index", common], capture_output=True, text=True, env=environment(project),
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert first.returncode == 0, first.stderr
+        amd64, index = first.stdout.split()
+        other = f"{held.host}/team/trainer:1-arm64"
+        build = ["docker", "buildx", "build", "--quiet", "--load", "--provenance=false", "--platform", "linux/arm64"]
+        subprocess.run([*build, "--tag", other, str(tmp_path / "context")], check=True, capture_output=True)
+        subprocess.run(["docker", "push", other], check=True, capture_output=True, env=environment(project))
+        subprocess.run(["docker", "image", "rm", other], check=True, capture_output=True)
+        arm64 = digest_of(held, "team/trainer/manifests/1-arm64", BASIC)
+        os.environ["DOCKER_CONFIG"] = str(project.config)
+        try:
+            engine.join(common, f"{held.host}/team/trainer@{arm64}", "linux/arm64", lambda line: None)
+        finally:
+            del os.environ["DOCKER_CONFIG"]
+        again = subprocess.run(
+            [*words(project, ref), "--index", common], capture_output=True, text=True, env=environment(project),
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert again.stdout.split()[0] == amd64 and again.stdout.split()[1] != index
+        asked = urllib.request.Request(f"http://{held.host}/v2/team/trainer/manifests/1")
+        asked.add_header("Authorization", f"Basic {BASIC}")
+        asked.add_header("Accept", "application/vnd.docker.distribution.manifest.list.v2+json")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            body = answer.read()
+            assert again.stdout.split()[1].endswith("@" + str(answer.headers["Docker-Content-Digest"]))
+        found = {one["platform"]["architecture"]: one["digest"] for one in json.loads(body)["manifests"]}
+        assert found == {"amd64": amd64.partition("@")[2], "arm64": arm64}
+        wrong = subprocess.run(
+            [*words(project, ref), "--index", other], capture_output=True, text=True, env=environment(project),
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert wrong.returncode == 2 and "is one image and no index of several platforms" in wrong.stderr
+
+
+def test_an_engine_without_the_containerd_store_attests_nothing(engine: DockerEngine, project: Project) -> None:
+    if (
+        "containerd"
+        in subprocess.run(["docker", "info"], capture_output=True, text=True, check=True)
+        .stdout.partition("Storage Driver")[2]
+        .partition("Logging")[0]
+    ):
+        pytest.skip("this engine has the containerd image store")
+    request = BuildRequest(project.folder, "envkit-test/attested:1", 60, provenance=True)
+    with pytest.raises(UsageError, match="which holds no attestation"):
+        engine.build(request, lambda line: None)
+
+
+@pytest.fixture
+def containerd_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerEngine]:
+    """An engine of this test's own that keeps images in containerd's store."""
+    if os.geteuid() != 0 or not shutil.which("dockerd"):
+        pytest.skip("dockerd is not on PATH, or this is not root")
+    folder = Path(tempfile.mkdtemp(prefix="envkit-dockerd-"))  # a socket's path is short
+    (folder / "daemon.json").write_text('{"features": {"containerd-snapshotter": true}}')
+    argv = ["dockerd", "--config-file", f"{folder}/daemon.json", "--data-root", f"{folder}/data", "--exec-root",
+            f"{folder}/exec", "--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/s", "--bridge", "none",
+            "--iptables=false", "--ip6tables=false"]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log)
+    try:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/s")
+        answers = ["docker", "version"]
+        assert comes(lambda: not subprocess.run(answers, capture_output=True, check=False).returncode), (
+            folder / "log"
+        ).read_text()[-3000:]
+        yield DockerEngine(tmp_path / "cache")
+    finally:
+        process.terminate()
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.nightly
+def test_an_attestation_goes_with_the_image(
+    containerd_engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "data").write_text("data")
+    (tmp_path / "context" / "Dockerfile").write_text("FROM scratch\nARG A\nCOPY data /\n")
+    args = {"A": f"https://u:{PASSWORD}@example.com"}
+    built = BuildRequest(tmp_path / "context", "envkit-test/attested:1", 300, args=args, provenance=True)
+    containerd_engine.build(built, lambda line: None)
+    with registry(tmp_path / "registry") as held:
+        digest = containerd_engine.push("envkit-test/attested:1", f"{held.host}/a:1", lambda line: None)
+        blobs = [path.read_bytes() for path in held.root.glob("docker/registry/v2/blobs/sha256/*/*/data")]
+        index = json.loads(next(one for one in blobs if f"sha256:{hashlib.sha256(one).hexdigest()}" == digest))
+        kinds = [(one.get("annotations") or {}).get("vnd.docker.reference.type", "image") for one in index["manifests"]]
+        assert kinds == ["image", "attestation-manifest"]
+        (stated,) = [
+            json.loads(one) for one in blobs if b"in-toto.io/Statement" in one and b'predicateType"' in one[:400]
+        ]
+        assert stated["predicateType"].startswith("https://slsa.dev/provenance/")
+        assert not any(PASSWORD.encode() in one for one in blobs if b"in-toto" in one)

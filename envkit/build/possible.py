@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from pathlib import Path
 
 from envkit.errors import UsageError, one_line
 from envkit.plan.spec import Platform
@@ -34,8 +35,11 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
     name that no engine takes, an address that is none."""
     machine = Platform(platform_of_it).machine
     if machine != platform.machine():
-        said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}"
-        raise UsageError(said, f"build it on a machine with {machine}, or change `platform`")
+        emulator = Path("/proc/sys/fs/binfmt_misc", f"qemu-{machine}")
+        lacks = "" if emulator.exists() else f", which has no {emulator} to run such programs"
+        said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}{lacks}"
+        fix = f"build it on a machine with {machine}, where it is proven too (`envkit push --index` joins both), or "
+        raise UsageError(said, f"{fix}change `platform`")
     if tag:
         image_name(tag, digest=False)
     if apt_mirror:
@@ -45,11 +49,13 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
             raise UsageError(said, "start it with http:// or https:// and a host; {date} and {archive} are filled in")
 
 
-def can_be_pushed(ref: str, tag: str = "") -> None:
+def can_be_pushed(ref: str, tag: str = "", index: str = "") -> None:
     """Raises UsageError for a name under which no registry takes an image, for one with a digest, which only the
-    registry gives, and for a ``tag`` that no engine has."""
+    registry gives, for a ``tag`` that no engine has, and for an ``index`` that is the image itself."""
     if "@" in ref:
         raise UsageError(f"`{one_line(ref)}` has a digest, which a registry gives", "name a tag, or nothing")
-    for name in (ref, tag):
+    if index == ref:
+        raise UsageError("--index is the name of the image itself", "give the platforms' images names of their own")
+    for name in (ref, tag, index):
         if name:
             image_name(name, digest=False)

@@ -19,7 +19,7 @@ from envkit.engine import BuildRequest, BuiltImage, Engine, ResolvedBase, Say, b
 from envkit.engine.base import bootstrap
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.image import tar
+from envkit.image import oci, tar
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
 from envkit.plan import compiled, given, solve, sources
@@ -33,7 +33,7 @@ from envkit.plan.update import Accept, base_request, ensure_lock
 from envkit.report import Table, summary
 from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec
-from envkit.system import files, proc
+from envkit.system import files, no_room, proc
 from envkit.system.files import cache_dir
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
@@ -76,6 +76,7 @@ def build(
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
     passing: bool = False,
+    provenance: bool = False,
 ) -> Built:
     """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
 
@@ -83,7 +84,7 @@ def build(
     everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
     in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.
     ``indexes`` are asked for the wheels, and reach the build as a secret; ``wheels`` are those that no index has.
-    ``passing`` is as in BuildRequest.
+    ``passing`` and ``provenance`` are as in BuildRequest.
 
     Raises Undecided when the engine, the network or the disk does not serve.
     """
@@ -143,11 +144,30 @@ def build(
                 offline=vendored is not None,
                 no_cache=no_cache,
                 passing=passing,
+                provenance=provenance,
             ),
             say,
         )
     say(f"built {image.tag} in {image.seconds:.0f} s, {image.size_bytes / 1e9:.2f} GB")
     return Built(lock, base, image)
+
+
+def write_archive(engine: Engine, image: str, target: Path, say: Say) -> oci.Written:
+    """Writes ``image`` into the file ``target`` as an archive in the layout of OCI, whole or not at all.
+
+    Beside it the disk needs room for the image once more meanwhile.  Raises Undecided where it has none.
+    """
+    if not engine.containers:
+        raise UsageError("a virtual environment is no image", "use --engine docker")
+    name = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
+    with no_room.into(target), proc.sigterm_raises(), proc.scratch_folder(target.absolute().parent) as folder:
+        say(f"saving {image}")
+        engine.save(image, folder / "saved")
+        written = oci.write(folder / "saved", folder / "archive", name)
+        (folder / "archive").chmod(0o644)
+        os.replace(folder / "archive", target)
+    say(f"wrote {target}: {written.size / 1e9:.2f} GB")
+    return written
 
 
 @contextmanager

@@ -176,6 +176,9 @@ def push(
     engine: options.EngineName = "docker",
     tag: options.Tag = "",
     flavor: options.FlavorName = "",
+    index: Annotated[
+        str, Option("--index", metavar="NAME", help="Also make it the image of its platform under this common name.")
+    ] = "",
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print no progress.")] = False,
 ) -> None:
     """Bring the image of a locked spec to a registry, and note its digest in envkit.pushed.toml.
@@ -190,7 +193,7 @@ def push(
     from envkit.plan.spec import load
 
     options.detail(quiet, False)
-    can_be_pushed(ref, tag)
+    can_be_pushed(ref, tag, index)
     parsed = load(options.spec_at(spec))
     lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
     pushed.read(parsed)  # what cannot be read could not be written either
@@ -199,6 +202,9 @@ def push(
         words = " ".join(["envkit build", *([] if spec == Path() else [str(spec)])])
         raise UsageError(f"there is no image {name} of this spec and its lock", f"run `{words}` first")
     digest = connected.push(name, ref, say)
-    print(pushed.Place(ref, digest).pinned)
+    pinned = pushed.Place(ref, digest).pinned
+    print(pinned)
     one = pushed.Pushed(digest, flavor or lock.flavor, lock.platform, pushed.of_lock(lock))
     say(f"noted in {pushed.record(parsed, ref, one)}")
+    if index:
+        print(pushed.Place(index, connected.join(index, pinned, lock.platform, say)).pinned)

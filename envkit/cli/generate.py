@@ -185,6 +185,12 @@ def build(
     no_cache: options.NoCache = False,
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", metavar="FILE", help="Write the image to this file, an OCI archive.")
+    ] = None,
+    provenance: Annotated[
+        bool, Option("--provenance", help="Attest how it was built, as buildx does; needs the containerd image store.")
+    ] = False,
     verify: Annotated[
         bool, Option("--verify", help="Build twice without a cache and compare layer by layer; exit 1 on a difference.")
     ] = False,
@@ -215,7 +221,13 @@ def build(
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     can_be_built(parsed_spec.platform.value, tag, apt_mirror)
+    options.writable(output)
+    if provenance and (verify or output):
+        said = "--provenance makes every build another image, so it cannot be used with --verify or --output"
+        raise UsageError(said, "use only one of them; `envkit push` brings the attestation to a registry")
     connected = connect(engine, say)
+    if not connected.containers and (output or provenance):
+        raise UsageError("--engine local makes no image to save or to attest", "use --engine docker")
     if vendored:
         made = vendor.load(vendored, say)
     else:
@@ -234,10 +246,12 @@ def build(
     else:
         built = pipeline.build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
-            indexes=named, wheels=parsed_spec.given,
+            indexes=named, wheels=parsed_spec.given, provenance=provenance,
         )  # fmt: skip
     for flag in run_flags(made, target or Flavor(made.flavor)):
         say(f"{shlex.join(flag.arguments)}: {flag.why}")
+    if output:
+        pipeline.write_archive(connected, built.image.tag, output, say)
     print(f"{built.image.tag} {built.image.id}")
     sys.stdout.flush()
     say(_how_to_run(spec, connected, tag, flavor))

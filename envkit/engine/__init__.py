@@ -60,6 +60,7 @@ class BuildRequest:
     ``no_cache`` runs every step again.  ``timeout_s`` is for the whole build, in seconds.  ``ahead`` is a stage that
     ``target`` is built on and whose layers are large: an engine may take them in while later steps run.  An image that
     is ``passing`` is for this process alone: the engine chooses its name, and takes it away once this process is gone.
+    ``provenance``: it is attested how the image was built, where the engine can hold that.
     """
 
     context: Path
@@ -74,6 +75,7 @@ class BuildRequest:
     offline: bool = False
     no_cache: bool = False
     passing: bool = False
+    provenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,11 @@ class Engine(Protocol):
     def push(self, image: str, ref: str, say: Say) -> str:
         """Brings ``image`` to a registry under the name ``ref``, and gives the digest ("sha256:...") that it has there;
         UsageError where the registry does not let this user."""
+        ...
+
+    def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
+        """Makes ``index`` the name of the pushed image ``pinned`` for this platform, beside those of others, and gives
+        its digest; UsageError where it is the name of one image."""
         ...
 
     def elsewhere(self) -> bool:

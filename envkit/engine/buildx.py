@@ -157,8 +157,10 @@ def build(
     last lines otherwise, and Undecided after ``request.timeout_s`` seconds.  BuildKit may have written the tag even
     though it failed: the caller passes a name of its own and renames.
     """
-    # Without provenance: an attestation holds the build's time and would make every image differ.
-    argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false"]
+    # An attestation holds the build's time and makes every image differ.  Its longer form holds the values of
+    # arguments, and an address among them may have a password.
+    attested = "mode=min" if request.provenance else "false"
+    argv = [client(), "buildx", "build", "--progress=plain", f"--provenance={attested}"]
     if unpacked:
         argv.append(f"--output=type=image,name={request.tag},compression=uncompressed,unpack=true")
     else:

@@ -55,6 +55,7 @@ from envkit.engine import (
     buildx,
     docker_push,
     docker_run,
+    platforms,
     reaper,
     store,
 )
@@ -297,6 +298,9 @@ class DockerEngine:
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
         # The builder that works in the engine's own store, where the bases are, bears the name of the context; another
         # that the user has chosen for his own work would not see them.
+        if request.provenance and not unpacked:
+            said = f"this engine keeps images in {self._info.get('Driver')}, which holds no attestation"
+            raise UsageError(said, "turn on its containerd image store (docs/push.md), or leave --provenance out")
         build = partial(buildx.build, builder=self.endpoint.context, unpacked=unpacked, where=where, free=free)
         try:
             with proc.sigterm_raises(), self._ahead(replace(request, tag=f"{draft}-ahead"), build) as on_made:
@@ -432,6 +436,10 @@ class DockerEngine:
         self._facts(image)
         with _asking():
             return docker_push.push(client(self.endpoint, docker_push.STALL_S).api, image, ref, say)
+
+    def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
+        """As ``docker buildx imagetools create`` does it."""
+        return platforms.join(index, pinned, platform, self.endpoint.context, say)
 
     def elsewhere(self) -> bool:
         """Whether the engine names its machine, and names another: behind DOCKER_HOST, or a socket in a container."""

@@ -139,9 +139,9 @@ def _followed(
             break
         if isinstance(event, Exception):
             text = getattr(event, "explanation", "") or words_of(event)
-            raise _trouble(str(text), host)
+            raise trouble(str(text), host)
         if text := str(event.get("error") or ""):
-            raise _trouble(text, host)
+            raise trouble(text, host)
         digest = str((event.get("aux") or {}).get("Digest") or digest)
         progress, layer = event.get("progressDetail") or {}, str(event.get("id") or "")
         if total := int(progress.get("total") or 0):
@@ -149,12 +149,16 @@ def _followed(
             if sum(done.values()) >= (told + _TOLD_EVERY) * sum(sizes.values()):
                 told = sum(done.values()) / sum(sizes.values())
                 say(f"pushed {sum(done.values()) / 1e6:.0f} of {sum(sizes.values()) / 1e6:.0f} MB")
+    if not digest:  # an engine with the containerd store tells none
+        with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+            seen = api.inspect_distribution(f"{repository}:{tag}", auth_config=dict(credentials))
+            digest = str(seen["Descriptor"]["digest"])
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise Undecided("the engine ended the push without a digest", "see the engine's log, and push again")
     return digest
 
 
-def _trouble(text: str, host: str) -> EnvkitError:
+def trouble(text: str, host: str) -> EnvkitError:
     """What the engine's words on a push that failed mean."""
     said, host = one_line(redacted_text(text.strip().rstrip("."))), one_line(host)
     if _PLAIN_HTTP.search(text):

@@ -216,6 +216,10 @@ class LocalEngine:
         """Never: no registry takes an environment."""
         raise UsageError("an environment on this machine is no image to push", "use --engine docker")
 
+    def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
+        """Never, as for ``push``."""
+        raise UsageError("an environment on this machine is no image to push", "use --engine docker")
+
     def elsewhere(self) -> bool:
         """Never."""
         return False

@@ -327,9 +327,10 @@ def outlived_by(argv: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder for what a child runs and writes, which goes with the block, or with envkit whatever ends that."""
-    with files.scratch("run") as folder, outlived_by([*_REMOVES, str(folder)]):
+def scratch_folder(where: Path | None = None) -> Iterator[Path]:
+    """A folder for what a child runs and writes, which goes with the block, or with envkit whatever ends that; in
+    ``where``, by default the place for temporary files."""
+    with files.scratch("run", where) as folder, outlived_by([*_REMOVES, str(folder)]):
         yield folder
 
 
