@@ -113,13 +113,21 @@ class Index:
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed, "versions": []}
         return json.dumps(page).encode(), "application/vnd.pypi.simple.v1+json"
 
-    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any", uploaded: str = "") -> Pin:
-        """Publishes a wheel without content and gives its pin."""
+    def add(
+        self,
+        name: str,
+        version: str,
+        *requires: str,
+        tag: str = "py3-none-any",
+        uploaded: str = "",
+        heads: tuple[str, ...] = (),
+    ) -> Pin:
+        """Publishes a wheel without content, with ``heads`` in its METADATA, and gives its pin."""
         stem = name.replace("-", "_")
         file = Path(f"{stem}-{version}-{tag}.whl")
         info = f"{stem}-{version}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-        lines += [f"Requires-Dist: {each}" for each in requires]
+        lines += [*(f"Requires-Dist: {each}" for each in requires), *heads]
         with (self.folder / file).open("wb") as out, zipfile.ZipFile(out, "w") as archive:
             for member, text in (
                 (f"{info}/METADATA", "\n".join(lines) + "\n"),

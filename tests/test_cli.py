@@ -46,8 +46,8 @@ ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 IMAGES = ROOT / "images"
 VERBS = (
-    "init", "lock", "render", "push", "base", "build", "vendor", "up", "diff", "check", "audit", "probe", "smoke",
-    "doctor", "preflight", "drain", "explain", "debug", "judge", "facts", "completion",
+    "init", "lock", "render", "push", "sbom", "base", "build", "vendor", "up", "diff", "check", "audit", "probe",
+    "smoke", "doctor", "preflight", "drain", "explain", "debug", "judge", "facts", "completion",
 )  # fmt: skip
 
 

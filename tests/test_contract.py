@@ -92,11 +92,11 @@ STEPS = {
         ("cpu",),
         ("solve",),
         ("compiled",),
-        ("update", "requires", "pushed"),
+        ("update", "requires", "pushed", "licences"),
     ),
     "build": (
         ("flags", "possible", "render", "yaml_text"),
-        ("task", "draft"),
+        ("task", "draft", "bill"),
         ("exporters",),
         ("schedulers",),
         ("up",),
@@ -126,6 +126,7 @@ PURE = (
     "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
     "envkit.plan.request", "envkit.plan.refusal",
     "envkit.build.flags", "envkit.build.render", "envkit.build.exporters", "envkit.build.schedulers",
+    "envkit.build.bill",
     "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Verbs that give an image, or a file that runs it, to others: render, push."""
+"""Verbs that give an image, or a file that runs it, to others: render, push, sbom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer import Argument, Context, Option
 
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
-from envkit.cli.ending import say
+from envkit.cli.ending import say, warn
 from envkit.cli.options import OUTPUTS
 from envkit.errors import UsageError
 
@@ -208,3 +208,45 @@ def push(
     say(f"noted in {pushed.record(parsed, ref, one)}")
     if index:
         print(pushed.Place(index, connected.join(index, pinned, lock.platform, say)).pinned)
+
+
+@app.command(rich_help_panel=MAKE)
+def sbom(
+    spec: options.SpecPath = Path(),
+    output: Annotated[str, Option("--output", "-o", help="A file; by default, and with -, stdout.")] = "-",
+    flavor: options.FlavorName = "",
+    no_licenses: Annotated[
+        bool, Option("--no-licenses", help="Do not ask the package index for the licences of the wheels.")
+    ] = False,
+) -> None:
+    """Print what an image of a locked spec holds as a software bill of materials (CycloneDX)."""
+    from envkit.plan import indexes, licences
+    from envkit.plan import lockfile as locks
+    from envkit.plan.spec import load
+    from envkit.system import files
+    from envkit.system.index import BUDGET_S
+
+    options.writable(Path(output) if output != "-" else None)
+    parsed = load(options.spec_at(spec))
+    lock = locks.load(parsed)
+    if lock is None:
+        raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {spec}` first")
+    target = flavor or lock.flavor
+    known: dict[str, tuple[str, ...]] = {}
+    if not no_licenses:
+        pins, _ = locks.upto(lock, target)
+        say(f"reading the METADATA of {len(pins)} wheels")
+        known, unread = licences.of_index(pins, indexes.of(parsed.index, parsed.extra_index).pages(BUDGET_S))
+        for why in sorted(set(unread.values())):
+            names = sorted(name for name, reason in unread.items() if reason == why)
+            warn(f"no licence of {', '.join(names)}: {why}")
+        if silent := sorted(name for name, said in known.items() if not said):
+            warn(f"no licence of {', '.join(silent)}: its METADATA says none")
+    from envkit.build import bill
+
+    text = bill.cyclonedx(lock, target, known)
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    files.write(Path(output), text)
+    print(output)

@@ -14,6 +14,7 @@ import json
 import netrc
 import os
 import queue
+import re
 import threading
 import time
 import urllib.error
@@ -105,7 +106,8 @@ class Index:
             pass
         try:
             with zipfile.ZipFile(io.BufferedReader(_Remote(self, file), _BLOCK)) as wheel:
-                names = [each for each in wheel.infolist() if each.filename.endswith(".dist-info/METADATA")]
+                # Of the wheel's own distribution, not of one that lies in it.
+                names = [each for each in wheel.infolist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each.filename)]
                 if len(names) != 1 or names[0].file_size > _MOST_METADATA:
                     raise Undecided(f"{file.name} has no METADATA that can be read", _FIX)
                 return wheel.read(names[0]).decode("utf-8", "replace")
