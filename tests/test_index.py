@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -123,6 +125,15 @@ def test_metadata_out_of_the_wheels_end(pages: Pages, index: Index, status: int)
     text = asked(pages).metadata(client.IndexFile("a.whl", f"{pages.url}/f/a.whl"))
     assert "Requires-Dist: torch>=2" in text
     assert all("Range" in headers for path, headers in pages.seen if path == "/f/a.whl")
+
+
+def test_metadata_of_the_wheel_and_not_of_one_that_lies_in_it(pages: Pages) -> None:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as made:
+        made.writestr("a/_vendor/b-1.dist-info/METADATA", "Name: b\n")
+        made.writestr("a-1.0.dist-info/METADATA", "Name: a\n")
+    pages.pages["/f/a.whl"] = (200, {}, whole.getvalue())
+    assert asked(pages).metadata(client.IndexFile("a.whl", f"{pages.url}/f/a.whl")) == "Name: a\n"
 
 
 def test_a_wheel_without_parts_and_metadata_is_not_downloaded(pages: Pages) -> None:

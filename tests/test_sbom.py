@@ -29,7 +29,8 @@ HOSTILE = ("MIT AND (", '"', "a\nb", "<x>", "\x00", "GPL-2.0-only OR MIT", "Ünl
 
 @pytest.mark.parametrize(("lock", "flavor"), [(LOCK, "runtime"), (DEBUG, "debug"), (PULLED, "runtime")])
 def test_the_official_schema_takes_it(lock: Lock, flavor: str) -> None:
-    said = dict(zip((pin.name for pin in lock.wheels), [(one,) for one in HOSTILE] + [("MIT", "BSD License")] * 99))
+    texts = [*((one,) for one in HOSTILE), *[("MIT", "BSD License")] * 99]
+    said = dict(zip((pin.name for pin in lock.wheels), texts, strict=False))
     text = bill.cyclonedx(lock, flavor, said)
     assert VALIDATOR.validate_str(text) is None
     assert text == bill.cyclonedx(lock, flavor, dict(reversed(said.items())))
@@ -39,7 +40,7 @@ def test_the_official_schema_takes_it(lock: Lock, flavor: str) -> None:
 
 
 def test_it_holds_every_wheel_and_package_of_the_flavor_and_no_other() -> None:
-    for lock, flavor in ((DEBUG, "runtime"), (DEBUG, "devel"), (DEBUG, "debug")):
+    for lock, flavor in ((DEBUG, "runtime"), (DEBUG, "debug")):
         made = json.loads(bill.cyclonedx(lock, flavor, {}))
         found = {one["bom-ref"]: one for one in made["components"]}
         wheels, debs = locks.upto(lock, flavor)

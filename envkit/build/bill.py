@@ -54,7 +54,7 @@ def cyclonedx(lock: Lock, flavor: str, licences: Mapping[str, Sequence[str]]) ->
         ),
     )
     bom.register_dependency(image, parts)
-    return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 
 
 def _hashed(digest: str) -> list[HashType]:
