@@ -264,6 +264,21 @@ def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
     assert (job / "envkit.lock").read_bytes() == (IMAGES / job.name / "envkit.lock").read_bytes()
 
 
+def test_an_environment_without_containers_asks_for_no_base(
+    job: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first lock leaves the system open, which it does not have; what was pinned before stays pinned."""
+    from envkit.engine.local import LocalEngine
+    from envkit.plan.update import ensure_lock
+
+    local, warned = LocalEngine(tmp_path / "local"), list[str]()
+    made = ensure_lock(job, load_facts(), lambda: local, lambda line: None, warn=warned.append)
+    assert set(locks.unpinned(made)) == {"os", "base"} == {line.split("(")[1].split(")")[0] for line in warned}
+    assert locks.read(job) == made
+    ended = envkit(capsys, "lock", job.path.parent, "--engine", "none", "--upgrade")  # by itself it is refused still
+    assert ended.code == 2 and "--allow-unpinned os --allow-unpinned base" in ended.err
+
+
 # The verdicts.
 
 

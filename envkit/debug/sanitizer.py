@@ -41,6 +41,8 @@ _SUMMARY = re.compile(
     r"^(?:ERROR SUMMARY: ([\d,]+) error|RACECHECK SUMMARY: [\d,]+ hazards? displayed \(([\d,]+) error)"
 )
 _OWN = re.compile(r"^(?:Internal Sanitizer Error|(?:Error|ERROR): (?!Race |Potential )|Device not supported)")
+# Headers of CUDA where the toolkit and NVIDIA's wheels install them.
+_TOOLKIT = re.compile(r"/targets/[^/]+/include/|/nvidia/\w+/include/|/usr/include/crt/")
 # Kernels of frameworks and libraries: initcheck and racecheck tell of them what their authors know to be harmless.
 _LIBRARY = re.compile(
     r"\bat::|\bc10::|\bcub::|\bCUB_\d+|\bthrust::|\bTHRUST_\d+|\bcutlass|\bcudnn|\bcublas|\bcusparse|\bcufft|\bcusolver"
@@ -169,7 +171,8 @@ def _fault(head: str, rest: list[str], tool: str) -> Fault | None:
 
 
 def _framed(fault: Fault, rest: list[str]) -> Fault:
-    """The fault with what the frames tell: the outermost function of the device is the kernel."""
+    """The fault with what the frames tell: the outermost function of the device is the kernel, and the line is the
+    innermost outside of CUDA's own headers, whose atomics are inlined into the line that calls them."""
     device = [place for line in rest if (frame := _DEVICE.match(line)) and (place := _place(frame["at"]))]
     host = [frame["text"] for line in rest if (frame := _HOST.match(line))]
     python = [
@@ -177,9 +180,11 @@ def _framed(fault: Fault, rest: list[str]) -> Fault:
         for text in host
         if (found := _PYTHON.match(text))
     ]
+    own = next((place for place in (fault.place, *device) if place.file and not _TOOLKIT.search(place.file)), None)
     kernel = device[-1].function if device else fault.place.function
     sure = fault.sure and not (fault.tool in ("initcheck", "racecheck") and bool(_LIBRARY.search(kernel)))
-    return replace(fault, kernel=kernel, python=tuple(python[::-1]), host=tuple(host[:40]), sure=sure)
+    fault = replace(fault, place=own or fault.place, kernel=kernel, sure=sure)
+    return replace(fault, python=tuple(python[::-1]), host=tuple(host[:40]))
 
 
 def _race(head: str, rest: list[str], race: re.Match[str]) -> Fault | None:

@@ -154,7 +154,8 @@ def ensure_lock(
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
     With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
-    stay.  Without a container engine nothing of the system is built, so that there is nothing to refresh.
+    stay.  Without a container engine nothing of the system is built: there is nothing to refresh, and a new lock leaves
+    base and Debian packages open, which an environment on this machine does not have.
     """
     held = locks.read(spec)
     answers = held is not None and not locks.problems(spec, held)
@@ -169,6 +170,9 @@ def ensure_lock(
     if not answers:
         say(f"{path} {'is for another spec, locking again' if held else 'does not exist yet, locking'}")
     upgrade = (debs_of(held) if refresh_os else ()) or None
+    pinned = held is not None and not locks.unpinned(held)  # what was pinned once is not given up without being asked
+    if not pinned and (engine := connect()) is not None and not engine.containers:
+        may_stay_open = {*may_stay_open, "os", "base"}
     made = new_lock(
         spec, facts, connect, say,
         previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn, accept=accept, workshop=workshop,
