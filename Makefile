@@ -77,7 +77,7 @@ slow: $(VENV)/test.ready
 torch: $(VENV)/test.ready
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && [ -x "$$python" ] && \
 	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python scripts/unit -j $(WORKERS) \
-	    $$(grep -l '@torches.needs' tests/test_*.py) -- -m 'torch and not engine and not faults'
+	    $$(grep -l '@torches.needs' tests/test_*.py) -- -m 'torch and not nightly and not engine and not faults'
 
 # Four real torch environments are made once in the cache folder; 22 GB.
 faults: $(VENV)/test.ready
@@ -92,6 +92,8 @@ nightly: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
 	$(BIN)/python -m pytest -m nightly tests/test_fleet_slurm.py tests/test_fleet_launched.py
 	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py
+	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && \
+	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python -m pytest -m 'torch and nightly' tests
 	ENVKIT_EVERY_ABILITY=1 $(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 	$(BIN)/python scripts/stacks.py --nightly --no-write
 

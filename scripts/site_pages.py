@@ -34,9 +34,12 @@ ROOT = Path(__file__).resolve().parent.parent
 KB = Path(next(ROOT.joinpath("envkit").rglob("kb")))
 LOG = logging.getLogger("properdocs.hooks.site_pages")
 
+EXAMPLES = sorted(ROOT.glob("examples/*/README.md"))
 # Pages of the repository outside of docs/, by their place in the site.
 ELSEWHERE = {
     "images.md": "images/README.md",
+    "examples/index.md": "examples/README.md",
+    **{f"examples/{path.parent.name}.md": f"examples/{path.parent.name}/README.md" for path in EXAMPLES},
     "project/architecture.md": "ARCHITECTURE.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/security.md": "SECURITY.md",
