@@ -390,6 +390,8 @@ _CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one sh
 _EXACT_TIMES = 500  # from then on a line that is an earlier one but for its times is only counted
 _SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this shape is read: its numbers change, its words do not
 _SAMPLE = 32
+_MANY_READ = 20_000  # finds read of one input; from then on floods of fewer lines are sampled
+_SOONER = 20  # times fewer lines of one shape are a flood then
 _SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: the gaps between them grow with it
 _FLOOD = 300  # new shapes with a find in one block, from which on they are compared without hexadecimal numbers
 _LOUD_SHAPES = 4_000  # shapes of floods, alike in no way, that are read for their sounding like an error alone
@@ -421,6 +423,7 @@ class _Walk:
         self._flood: dict[bytes, _Shape] = {}  # shapes of this block alone, those that are alike with one count
         self._kinds: dict[bytes, _Shape | None] = {}  # of floods, by what they have in common
         self._unlike = 0
+        self._finds = 0
         self._dull: set[bytes] = set()
         self._known: dict[bytes, _Shape] = {}
         self.owed = 0  # lines still to be read after the last find
@@ -443,13 +446,15 @@ class _Walk:
                 yield from self._read(lines[at], number + at, False)
                 at += 1
                 self.owed -= 1
-            if shape.times > _EXACT_TIMES and _passed(shape, lines[index], number + index):
+            sooner = _SOONER if self._finds > _MANY_READ else 1
+            if shape.times > _EXACT_TIMES // sooner and _passed(shape, lines[index], number + index, sooner):
                 at, self._gap = index + 1, True
                 continue
             if at < index:
                 self._before = (number + index - 1, lines[index - 1])
                 self._gap = True
             owed = self.owed
+            self._finds += 1
             yield from self._read(lines[index], number + index, True)
             at = index + 1
             if shape.times > _CONTEXT_TIMES:
@@ -574,9 +579,9 @@ def _gap(times: int) -> int:
     return max(_SAMPLE, times // _SPARSER)
 
 
-def _passed(shape: _Shape, line: bytes, number: int) -> bool:
+def _passed(shape: _Shape, line: bytes, number: int, sooner: int = 1) -> bool:
     """Whether a line of a flood needs no reading; it is counted then."""
-    many = shape.times > _SAMPLED_TIMES
+    many = shape.times > _SAMPLED_TIMES // sooner
     piece = None
     if not many or len(shape.exact) < _EXACT:
         plain = _TIMES.sub(b"", line[:LONGEST])
