@@ -279,6 +279,8 @@ def test_a_death_names_the_line_of_the_thread_that_died() -> None:
     assert words == "Aborted" and [frame.line for frame in frames] == [40, 20, 1083]
     assert stacks.own_line(frames) == PythonFrame("/w/tune.py", 20, "candidate")
     assert stacks.died("no such words") == ("", ())
+    other = FATAL[FATAL.index("Thread") : FATAL.index("Current")]
+    assert stacks.died(FATAL.replace(other, "").replace("\nExtension", f"\n{other}Extension")) == (words, frames)
 
 
 def test_threads_of_faulthandler_and_of_py_spy_have_the_main_one_last() -> None:

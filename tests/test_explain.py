@@ -567,6 +567,14 @@ def test_lines_keep_to_the_width(width: int) -> None:
     assert max(map(len, as_text.render(found, width=width).splitlines())) <= max(width, 60)
 
 
+def test_an_option_or_a_path_of_a_line_is_not_broken_at_its_hyphens() -> None:
+    words = [f"--an-option-{number}=a-b-c" for number in range(20)]
+    line = replace(made.ROOT, raw=" ".join(words), text=" ".join(words))
+    text = as_text.render(replace(made.explanation(), evidence=(Mark(line, Role.ROOT, ""),)), width=70)
+    quoted = [row.removeprefix("    | ").split() for row in text.splitlines() if row.startswith("    | ")]
+    assert len(quoted) > 2 and {word for row in quoted for word in row} <= {*words, "..."}
+
+
 def test_a_long_line_is_cut_around_what_the_program_said() -> None:
     said = "CUDA error: an illegal memory access was encountered"
     long = replace(made.ROOT, raw=f'{{"blob": "{"x" * 3000}", "log": "{said}"}}', text=said)

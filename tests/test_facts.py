@@ -264,6 +264,7 @@ def test_cuda_images_that_never_had_cudnn(cuda: str) -> None:
     ("cudnn", "cuda", "sm", "machine", "state"),
     [
         ("9.1.0.70", "12.4", "sm_70", "x86_64", "has"),
+        ("9.1.0.70", "12.4", "sm_89", "x86_64", "has"),
         ("9.10.2.21", "12.8", "sm_103", "x86_64", "has"),
         ("9.24.0.43", "13.0", "sm_70", "x86_64", "unseen"),
         ("9.24.1.1", "12.9", "sm_61", "x86_64", "unseen"),

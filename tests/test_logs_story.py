@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from logs import reading, story, told
 
+from envkit.logs.causes._tracebacks import telling
 from envkit.logs.knowledge import failures
 from envkit.logs.records import (
     Event,
@@ -128,6 +129,24 @@ def test_a_value_is_the_logs_before_it_is_the_reports() -> None:
     told_by = replace(event(at(1)), values={"torch": "1"})
     made = tell([Reading((FileSeen("log", 1, 1),), (told_by,), ())], {"torch": "2", "driver": "3"})
     assert (made.value("torch"), made.value("driver"), made.value("gpu")) == ("1", "3", None)
+
+
+@pytest.mark.parametrize(
+    ("chain", "kind"),
+    [
+        ((("KeyError", ""), ("RuntimeError", "during")), "RuntimeError"),
+        ((("KeyError", ""), ("builtins.IndexError", "during"), ("OSError", "during")), "OSError"),
+        ((("KeyError", ""), ("OSError", "during"), ("RuntimeError", "during")), "OSError"),
+        ((("KeyError", ""), ("OSError", "from"), ("RuntimeError", "during")), "KeyError"),
+        ((("RuntimeError", ""), ("OSError", "during")), "RuntimeError"),
+        ((("KeyError", ""),), "KeyError"),
+    ],
+)
+def test_what_was_raised_while_something_was_only_looked_up_names_the_failure(
+    chain: tuple[tuple[str, str], ...], kind: str
+) -> None:
+    traces = tuple(Traceback(at(1), at(2), (), name, "", within) for name, within in chain)
+    assert telling(traces).kind == kind
 
 
 def test_a_line_is_of_the_traceback_around_it_or_of_its_message() -> None:
