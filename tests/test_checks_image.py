@@ -66,7 +66,7 @@ def test_a_healthy_torch_passes_every_check_whatever_versions_it_holds(name: str
     assert {result.outcome for result in said.values()} == {Outcome.PASS, Outcome.SKIP}
     skipped = {check.removeprefix("image-") for check, result in said.items() if result.outcome is Outcome.SKIP}
     assert skipped == {name for name, _ in LACKS}
-    assert len(said) == 28
+    assert len(said) == 29
 
 
 def test_the_healthy_newest_torch_really_holds_many_cuda_versions() -> None:
@@ -196,6 +196,7 @@ INSTALLED = {
     "library-from-elsewhere",
     "torch-requirement-not-met",
     "torch-newer-than-facts",
+    "packages-added",
     "wheels-not-locked",
 }
 TORCH = BOUND | {"arch-not-covered", "known-bad-combination", "torch-differs-from-lock"}
@@ -213,7 +214,13 @@ NEEDED = {
     "bindings": {"library-from-elsewhere"},  # the others judge every mapped copy without them
     "devices": set(),  # the declared GPUs are judged
     "overwritten": {"files-overwritten"},
-    "promise": {"arch-not-covered", "lock-not-fully-pinned", "torch-differs-from-lock", "wheels-not-locked"},
+    "promise": {
+        "arch-not-covered",
+        "lock-not-fully-pinned",
+        "packages-added",
+        "torch-differs-from-lock",
+        "wheels-not-locked",
+    },
     "frameworks": FRAMEWORKS | {"openmp-twice"},
     "cudnn": {"cudnn-incomplete"},
     **{field: set() for field in ("variables", "driver", "toolkits", "compiler", "assemblers", "extensions")},

@@ -246,6 +246,7 @@ def promise_of(lock: Lock, flavor: str) -> ExpectedContents:
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),
         whole=not lock.preinstalled,
         unpinned=tuple(locks.unpinned(lock).values()),
+        project=lock.project.name if lock.project else "",
     )
 
 

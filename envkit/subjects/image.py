@@ -468,7 +468,8 @@ class ExpectedContents:
     """What the image was built to hold, read from its label, and the GPUs and driver it was declared for.
 
     ``whole`` is False where the base image brought wheels of its own, so that ``wheels`` are only those put on top.
-    ``unpinned`` are clauses of what the lock leaves open; None where that was not recorded.
+    ``unpinned`` are clauses of what the lock leaves open; None where that was not recorded.  ``project`` is the name
+    under which the project itself is installed, empty where it is not.
     """
 
     torch: str
@@ -478,6 +479,7 @@ class ExpectedContents:
     lock_sha256: str = ""
     whole: bool = True
     unpinned: tuple[str, ...] | None = None
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Reason, Unknown
@@ -20,6 +21,7 @@ from envkit.subjects.image import (
     TorchBuild,
     Wheel,
 )
+from envkit.subjects.image import Requirement as DistRequirement
 
 OWN_WHEEL = "take the other copy out of LD_LIBRARY_PATH, LD_PRELOAD and sys.path, so that torch finds its own"
 REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
@@ -75,6 +77,14 @@ def bound_copies(image: Image, name: str) -> tuple[Library, ...]:
     copies = image.mapped(name)
     paths = {one.path for one in torchs_bindings(image, name)}
     return tuple(copy for copy in copies if copy.path in paths) or copies
+
+
+def name_in(line: DistRequirement) -> str:
+    """The distribution that a line of METADATA asks for, normalised; "" where the line is none."""
+    try:
+        return str(canonicalize_name(Requirement(line.text).name))
+    except InvalidRequirement:
+        return ""
 
 
 def version_of(library: Library) -> str:

@@ -342,10 +342,12 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
     locked = {wheel.name: wheel.version for wheel in promise.wheels}
     if not locked and not (promise.whole and any(name.startswith("nvidia-") for name in found)):
         raise Skip("the lock in the label pins no wheel")
+    decisive = _decisive(image)
     for name, version in sorted(locked.items()):
         versions = found.get(name, [])
+        drifted = error if decisive is None or name in decisive or name.startswith(_OF_GPUS) else warning
         if not versions:
-            yield error(
+            yield drifted(
                 f"{name} {version} is locked and not installed",
                 name,
                 {f"{name}=={version}": image.promise.via},
@@ -354,7 +356,7 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
         elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
             files = _torch.files_of(image, name)
             where = files[0].path if files else name
-            yield error(
+            yield drifted(
                 f"{name} {version} is locked and {' and '.join(versions)} is installed"
                 + (f", with {where}" if files else ""),
                 where,
@@ -369,6 +371,43 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
                 {f"{name}=={found[name][0]}": image.wheels.via},
                 "remove it, or add it to the specification and lock again: `envkit lock`",
             )
+
+
+_NAMED = 10  # packages in one message
+_OF_GPUS = ("nvidia-", "cuda-", "triton", "pytorch-triton")  # the names of wheels that torch binds or compiles with
+
+
+_SEEDS = ("pip", "setuptools", "wheel")  # with which virtual environments are made; they add nothing to a job
+
+
+def _decisive(image: Image | Audit) -> frozenset[str] | None:
+    """The distributions whose drift may break torch: itself and what it requires, in all that is installed; None where
+    that was not observed."""
+    if image.requires.missing or image.requires.value is None:
+        return None
+    named = (_torch.name_in(line) for line in image.requires.value if line.of == "torch")
+    return frozenset(("torch", *named))
+
+
+def image_packages_added(image: Image | Audit) -> Iterator[Finding]:
+    """No package was installed on top of those that the lock names."""
+    promise = _torch.promise_of(image)
+    skip_if(not promise.whole, "the base image brought packages of its own, which the lock does not name")
+    seen = image.wheels.need("the installed distributions")
+    unknown_if(not seen, "no installed distribution was seen")
+    known = {promise.project, *_SEEDS, *(wheel.name for wheel in promise.wheels)}
+    found = [wheel for wheel in seen if wheel.name not in known]
+    # what is of NVIDIA is no mere addition: see `image-wheels-not-locked`
+    added = sorted({f"{wheel.name} {wheel.version}" for wheel in found if not wheel.name.startswith("nvidia-")})
+    if added:
+        more = f" and {len(added) - _NAMED} more" if len(added) > _NAMED else ""
+        some = f"{len(added)} packages are" if len(added) > 1 else "1 package is"
+        yield note(
+            f"{some} installed and not in the lock: {', '.join(added[:_NAMED])}{more}",
+            "the environment",
+            {"==".join(one.split(" ", 1)): image.wheels.via for one in added},
+            "to have them pinned and solved together with torch: `envkit add NAME`, then build",
+        )
 
 
 def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
