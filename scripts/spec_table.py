@@ -22,6 +22,7 @@ from envkit import facts
 from envkit.doctor import contracts
 from envkit.errors import UsageError
 from envkit.plan import spec
+from envkit.plan.image_table import RawImage
 from envkit.plan.spec import Spec
 from envkit.static import settings
 from envkit.subjects.host.expected import Expected
@@ -123,7 +124,8 @@ SPEC = {
     "project": Key(
         '""',
         "a folder, from the folder of the spec",
-        "More packages: the dependencies in its `pyproject.toml`, not the project itself. The versions in a `uv.lock` "
+        "More packages: the dependencies in its `pyproject.toml`; and the project itself, if that is a package: see "
+        "[your project in the image](image.md#the-project-itself). The versions in a `uv.lock` "
         "beside it are kept, torch's too, which is then held to the facts. Of `[tool.uv]` its indexes, "
         "`constraint-dependencies`, `override-dependencies` and `exclude-newer` count; what it takes from a repository "
         "or a path is refused, unless `packages` names a wheel of it.",
@@ -191,6 +193,65 @@ SPEC = {
         "guard = true",
     ),
 }
+IMAGE = {
+    "copy": Key(
+        "[]",
+        "paths of files and folders, from the folder of the spec on",
+        "What of the project lies in the image, below `workdir`, at the same path as in the project. What the "
+        "`.dockerignore` names is left out, and so is what may hold credentials, whether it says so or not: see "
+        "[what is left out](image.md#what-is-left-out).",
+        'copy = ["train.py", "configs"]',
+    ),
+    "workdir": Key(
+        '""',
+        "a path from the root of the image on, of letters, digits, dots, dashes and underscores",
+        "Where a container starts. The folder is made, and belongs to `user`. By default `/workspace` if there is "
+        "something to `copy`.",
+        'workdir = "/srv/app"',
+    ),
+    "user": Key(
+        '""',
+        "`NAME`, `UID` or `NAME:UID` with a UID from 1000 on, or `root`",
+        "Who a container's processes are. The user is made with a group of the same name and number and the home "
+        "`/home/NAME`, which it may write; it may also add packages to the environment, and may not change those that "
+        "are there. A name alone gets the UID 1000, a UID alone the name `app`. Without the key it is root, as in the "
+        "base. A debug image keeps root.",
+        'user = "app"',
+    ),
+    "env": Key(
+        "{}",
+        "a table: variable = text",
+        "Variables of every process. A variable whose name says that it is a secret, a credential in a value, and the "
+        "variables that envkit sets itself (`PATH`, `VIRTUAL_ENV`, `CUDA_HOME`, `HOME`) are refused.",
+        'env = { HF_HUB_OFFLINE = "1" }',
+    ),
+    "expose": Key(
+        "[]",
+        "ports, with `/udp` or `/sctp` where they are not TCP's",
+        "The ports on which a container serves. It opens none: `docker run --publish` does.",
+        'expose = ["8080"]',
+    ),
+    "entrypoint": Key(
+        "[]",
+        "a program and its arguments",
+        "What a container runs, with `cmd`, or the command that it is given, behind it. It must end by running those "
+        'words, as `exec "$@"` does, or `envkit run -- COMMAND` and `envkit probe` reach nothing. Behind the guard if '
+        "there is one. A debug image has none.",
+        'entrypoint = ["/workspace/start.sh"]',
+    ),
+    "cmd": Key(
+        "[]",
+        "a program and its arguments",
+        "What a container runs if it is given no command. A debug image opens a shell.",
+        'cmd = ["python", "train.py"]',
+    ),
+    "healthcheck": Key(
+        "",
+        "a table: `command`, and of `interval`, `timeout`, `start-period` (such as `30s`), `retries` what is needed",
+        "The command by which the engine asks whether a container serves, and when, as Dockerfile's HEALTHCHECK.",
+        'healthcheck = { command = ["python", "-c", "import app; app.ping()"], interval = "30s" }',
+    ),
+}
 # Lines that a spec with one of these examples needs beside it.
 BESIDE = {
     "tag": 'base = "ngc"\n',
@@ -245,15 +306,17 @@ def keys(written: type[msgspec.Struct]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(written)]
 
 
-def read(*lines: str) -> Spec:
-    """The spec of these lines and of what every spec needs."""
+def read(*lines: str, first: bool = False) -> Spec:
+    """The spec of these lines and of what every spec needs, which comes ``first`` where the lines are of a table."""
     given = "\n".join(lines)
-    return spec.parse(given + "\n" + "\n".join(line for key, line in REQUIRED.items() if f"{key} =" not in given), HERE)
+    needed = "\n".join(line for key, line in REQUIRED.items() if f"{key} =" not in given)
+    return spec.parse(f"{needed}\n{given}" if first else f"{given}\n{needed}", HERE)
 
 
 def faults() -> list[str]:
     """What does not agree with the readers, a line each."""
-    found = [f"`{key}` has no sentence, or none is known" for key in set(SPEC) ^ set(keys(spec.RawSpec))]
+    found = [f"`{key}` has no sentence, or none is known" for key in {*SPEC, "image"} ^ set(keys(spec.RawSpec))]
+    found += [f"[image] `{key}` has no sentence, or none is known" for key in set(IMAGE) ^ set(keys(RawImage))]
     found += [
         f"[check] `{key}` has no sentence, or none is known" for key in set(CHECK) ^ set(keys(settings.RawSettings))
     ]
@@ -266,6 +329,14 @@ def faults() -> list[str]:
             read(BESIDE.get(key, "") + row.example)
         except UsageError as error:
             found.append(f"`{key}`: {error.message}")
+    for key, row in IMAGE.items():
+        try:
+            if row.default and read("[image]", f"{key} = {row.default}", first=True).image != plain.image:
+                found.append(f"the default of `image.{key}` is not {row.default}")
+            if read("[image]", row.example, first=True).image == plain.image:
+                found.append(f"`image.{key}`: its example changes nothing")
+        except UsageError as error:
+            found.append(f"`image.{key}`: {error.message}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "expect.toml"
         for key, (example, _) in CONTRACT.items():
@@ -339,6 +410,17 @@ def spec_page() -> str:
         beside = BESIDE.get(key, "")
         lines += ["", f"## {key}", "", row.means, "", f"- takes: {takes}", f"- default: {default}", "", "```toml"]
         lines += [*beside.splitlines(), row.example, "```"]
+    lines += [
+        "",
+        "## The table [image]",
+        "",
+        "What of your project an image holds, and how its containers start: [your project in the image](image.md).",
+        "None of it is part of what a lock answers, so a change asks for a new build and for no new lock.",
+    ]
+    for key, row in IMAGE.items():
+        default = f"`{row.default}`" if row.default else "none"
+        lines += ["", f"### {key}", "", row.means, "", f"- takes: {row.takes}", f"- default: {default}", ""]
+        lines += ["```toml", "[image]", row.example, "```"]
     lines += [
         "",
         "## The table [check]",

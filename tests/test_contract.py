@@ -83,11 +83,12 @@ STEPS = {
     "plan": (
         ("given", "indexes"),
         ("uv_project",),
-        ("inputs",),
+        ("inputs", "image_table", "project_tree"),
+        ("package",),
         ("spec", "shipped"),
         ("lockfile", "flavors", "edit", "request"),
         ("apt", "derive", "refusal", "sources"),
-        ("resolve",),
+        ("resolve", "project"),
         ("together",),
         ("cpu",),
         ("solve",),
@@ -95,7 +96,7 @@ STEPS = {
         ("update", "requires", "pushed", "licences"),
     ),
     "build": (
-        ("flags", "possible", "render", "yaml_text"),
+        ("flags", "inside", "possible", "render", "yaml_text"),
         ("task", "draft", "bill"),
         ("exporters",),
         ("schedulers",),

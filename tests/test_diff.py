@@ -17,7 +17,8 @@ from envkit.diff.compare import Change, Weight
 from envkit.facts import Facts
 from envkit.model import Observed
 from envkit.plan import spec as spec_module
-from envkit.plan.lockfile import Deb, Lock, Pin, Source, parse
+from envkit.plan.image_table import ImageTable
+from envkit.plan.lockfile import Deb, Lock, Pin, Project, Source, parse
 from envkit.plan.spec import Platform, Spec
 from envkit.subjects import codec
 from envkit.subjects.image import Image
@@ -253,6 +254,10 @@ def test_no_field_of_a_lock_changes_in_silence() -> None:
             other = pin("uv", "0.9.11")
         elif isinstance(value, Mapping):
             other = {**value, "devel": ("git",)}
+        elif value is None:
+            other = Project("demo", "3.11", ())
+        elif isinstance(value, ImageTable):
+            other = replace(value, user="app")
         else:
             other = value[1:]
         changes = compare.locks(old, replace(old, **{field.name: other}), FACTS)

@@ -143,7 +143,7 @@ def read(block: str, folder: Path) -> None:
         fleet_contracts.load(file)
     elif "check" in table:
         settings.load(file, lambda: frozenset(judge.checks()))
-    elif "require" in table or any(isinstance(value, dict) for value in table.values()):
+    elif "require" in table or any(isinstance(value, dict) for key, value in table.items() if key != "image"):
         contracts.load(file, judge.checks())
     else:
         needed = {"torch": 'torch = "2.6.0"', "python": 'python = "3.11"'}

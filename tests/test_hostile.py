@@ -27,7 +27,20 @@ from packaging.version import Version
 
 from envkit.build import exporters, flags, render
 from envkit.errors import UsageError
-from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, spec_items
+from envkit.plan.image_table import Healthcheck, ImageTable
+from envkit.plan.lockfile import (
+    Deb,
+    Lock,
+    Pin,
+    Project,
+    debs_in_order,
+    dump,
+    in_order,
+    parse,
+    requirements,
+    seal,
+    spec_items,
+)
 from envkit.plan.spec import Flavor, Spec
 from envkit.plan.spec import parse as parse_spec
 from envkit.versions import Cuda, Driver, Python
@@ -89,13 +102,20 @@ PLAIN = Lock(
         Pin("ninja", "1.13.2", "ninja-1.13.2-py3-none-manylinux2014_x86_64.whl", SHA, 0, "devel"),
         Pin("py-spy", "0.4.3", "py_spy-0.4.3-py2.py3-none-manylinux_2_5_x86_64.whl", SHA, 0, "debug"),
     ),
+    project=Project("demo", "3.13", (f"hatchling==1.27.0 --hash=sha256:{SHA}",), ("src", ".")),
+    inside=ImageTable(
+        copy=("train.py", "configs/a b"), workdir="/srv/app", user="me:2000", env=(("GREETING", "a $b"), ("N", "1")),
+        expose=("8080", "53/udp"), entrypoint=("/start.sh", "--now"), cmd=("python", "-c", "print('$HOME')"),
+        healthcheck=Healthcheck(("true", "$x"), "30s", "1m30s", "5s", 3),
+    ),
 )  # fmt: skip
 ADDED = tuple(pin for pin in PLAIN.wheels if pin.name not in ("torch", "filelock") and "nvidia" not in pin.name)
 LOCKS = (
     PLAIN,
-    replace(PLAIN, archive="", debs=(), given=(), suite="", origin="registry", flavor="runtime"),
+    replace(PLAIN, archive="", debs=(), given=(), suite="", origin="registry", flavor="runtime", project=None,
+            inside=ImageTable(), guard=True),
     replace(PLAIN, base="pytorch", preinstalled=True, image="pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel", suite="",
-            origin="registry", backend="", wheels=ADDED, missing=()),
+            origin="registry", backend="", wheels=ADDED, missing=(), inside=ImageTable(copy=(".",), user="root")),
 )  # fmt: skip
 
 # The attacks.  Most of them are no value of any key; some are one of another key, and those must come out as they are.
@@ -180,7 +200,7 @@ def alive(text: str) -> int:
 
 def labels(text: str) -> dict[str, str]:
     """The values of a LABEL instruction."""
-    pair = re.compile(r'\s*([a-z0-9.]+)="((?:[^"\\$]|\\["\\$])*)"')
+    pair = re.compile(r'\s*([A-Za-z0-9._]+)="((?:[^"\\$]|\\["\\$])*)"')
     found, at = {}, 0
     while at < len(text):
         match = pair.match(text, at)
@@ -249,7 +269,57 @@ def tame(lock: Lock) -> Lock:
         given=tuple("v" for _ in lock.given),
         installer=replace(lock.installer, name="i", version="1"),
         wheels=tuple(replace(pin, name=called(number, pin), version="1") for number, pin in enumerate(lock.wheels)),
+        inside=replace(
+            lock.inside,
+            workdir=lock.inside.workdir and "/tame",
+            user="tame" if lock.inside.account else lock.inside.user,
+            env=tuple((f"TAME{number}", "tame") for number, _ in enumerate(lock.inside.env)),
+            expose=tuple(str(number) for number, _ in enumerate(lock.inside.expose, 1)),
+            entrypoint=lock.inside.entrypoint and ("tame",),
+            cmd=lock.inside.cmd and ("tame",),
+            healthcheck=lock.inside.healthcheck and Healthcheck(("tame",)),
+        ),
     )
+
+
+def of_the_project(lock: Lock) -> list[tuple[str, object]]:
+    """The instructions that [image] must come out as, each with its value, flavor by flavor."""
+    held, check = lock.inside, lock.inside.healthcheck
+    guard = [*render.GUARD] if lock.guard else []
+    found: list[tuple[str, object]] = []
+    for flavor in Flavor:
+        found += [("ENV", {name: value}) for name, value in held.env]
+        found += [("WORKDIR", held.place)] if held.place else []
+        found += [("EXPOSE", port) for port in held.expose]
+        if flavor is Flavor.DEBUG:
+            continue
+        if held.account:
+            found.append(("ENV", {"HOME": held.account.home}))
+            found.append(("USER", f"{held.account.uid}:{held.account.uid}"))
+        elif held.user:
+            found.append(("USER", "root"))
+        if check:
+            times = (check.interval, check.timeout, check.start_period, str(check.retries or ""))
+            found.append(("HEALTHCHECK", ([time for time in times if time], [*check.command])))
+        found += [("ENTRYPOINT", [*guard, *held.entrypoint])] if held.entrypoint else []
+        found += [("CMD", [*held.cmd])] if held.cmd else []
+    return found
+
+
+def value_of(one: Instruction) -> object:
+    """The value of an instruction that [image] may write, as BuildKit reads it."""
+    assert one.text.isprintable()
+    if one.name == "ENV":
+        return labels(one.text)
+    if one.name == "HEALTHCHECK":
+        found = re.fullmatch(r"((?:--[a-z-]+=[0-9a-z]+ )*)CMD (\[.*\])", one.text)
+        assert found
+        return re.findall(r"=(\w+)", found[1]), json.loads(found[2])
+    if one.name in ("ENTRYPOINT", "CMD"):
+        assert one.text.isascii()
+        return json.loads(one.text)
+    assert re.fullmatch(r"[A-Za-z0-9:/._-]+", one.text)
+    return one.text
 
 
 def closed(lock: Lock) -> None:
@@ -288,8 +358,15 @@ def packages(lock: Lock, layer: str) -> list[str]:
 def check_dockerfile(lock: Lock) -> None:
     text, plain = render.dockerfile(lock), render.dockerfile(tame(lock))
     assert len(text.splitlines()) == len(plain.splitlines())
-    asked, programs, wheels = [], [], []
+    asked, programs, wheels, own = [], [], [], list[tuple[str, object]]()
+    last = ""
     for one, other in zip(dockerfile(text), dockerfile(plain), strict=True):
+        last = one.text if one.name == "FROM" else last
+        of_flavor = last.endswith(tuple(f" AS {flavor}" for flavor in Flavor)) and "-base AS" in last
+        if of_flavor and one.name in ("ENV", "WORKDIR", "EXPOSE", "USER", "HEALTHCHECK", "ENTRYPOINT", "CMD"):
+            assert one.name == other.name and not one.bodies
+            own.append((one.name, value_of(one)))
+            continue
         assert (one.name, len(one.bodies)) == (other.name, len(other.bodies))
         if one.name == "LABEL":
             assert labels(one.text) == {
@@ -315,6 +392,19 @@ def check_dockerfile(lock: Lock) -> None:
                 stop = len(plainly) - 1 - plainly[::-1].index("--program") + 3
                 programs += [said[start + 1 + step : start + 3 + step] for step in range(0, stop - start, 3)]
                 assert said[stop:] == plainly[stop:]
+            elif "/steps/account.sh" in plainly:
+                start = plainly.index("/steps/account.sh") + 1
+                account = lock.inside.account
+                assert account and said[start:] == [account.name, str(account.uid), account.home] + (
+                    [lock.inside.place] if lock.inside.place else []
+                )
+            elif "/steps/tree.sh" in plainly:
+                start = plainly.index("/steps/tree.sh") + 2
+                uid = lock.inside.account.uid if lock.inside.account else 0
+                assert said[start:] == [lock.inside.place, str(uid)]
+            elif plainly[-3:-1] == ["mkdir", "-p"]:
+                start = len(plainly) - 1
+                assert said[start:] == [lock.inside.place]
             elif plainly[:2] == ["python3", "-c"]:
                 assert literal(said[2]) == (str(lock.python), str(lock.torch), str(lock.cuda))
                 start = 2
@@ -335,6 +425,7 @@ def check_dockerfile(lock: Lock) -> None:
                 assert len(body) == len(usual)
             else:
                 assert body == usual
+    assert own == of_the_project(lock)
     assert asked == [names for layer in ("runtime", "tools", "devel", "debug") if (names := packages(lock, layer))]
     assert sorted(wheels) == sorted(requirements(lock.wheels).splitlines())
     held = {pin.layer for pin in lock.wheels}
@@ -443,7 +534,7 @@ def sites(node: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
     elif isinstance(node, tuple):
         for number, value in enumerate(node):
             yield from sites(value, (*path, number))
-    elif isinstance(node, (Lock, Pin, Deb)):
+    elif isinstance(node, (Lock, Pin, Deb, Project, ImageTable, Healthcheck)):
         for field in fields(node):
             yield from sites(getattr(node, field.name), (*path, field.name))
 
@@ -475,6 +566,18 @@ SPECS: dict[str, tuple[str, ...]] = {
     "apt": ("libnuma1=2.0.14-3+b1", "g++", "git"),
     "gpus": ("RTX 4090", "sm_90"),
     "driver": ("550", "580.65.06"),
+    "image.copy": ("train.py", "configs/a b.yaml", "."),
+    "image.workdir": ("/srv/app", "", "/workspace"),
+    "image.user": ("app", "1234", "me:2000", "root", ""),
+    "image.env.GREETING": ("hello", "a 'b' $HOME `id` c", ""),
+    "image.expose": ("8080", "53/udp"),
+    "image.entrypoint": ("/start.sh", "tini"),
+    "image.cmd": ("python", "$HOME"),
+    "image.healthcheck.command": ("true", "curl"),
+    "image.healthcheck.interval": ("30s", "1m30s"),
+}
+LISTS = frozenset(["packages", "apt", "gpus"]) | {
+    f"image.{key}" for key in ("copy", "expose", "entrypoint", "cmd", "healthcheck.command")
 }
 PLAINS = sorted({value for _, _, value in SITES} | {value for values in SPECS.values() for value in values})
 
@@ -547,7 +650,9 @@ def test_no_value_of_a_lock_becomes_more_than_a_value() -> None:
         found = accepted(dump(lock))
         seen["refused" if found is None else "accepted"] += 1
         if found is not None:
-            assert found == replace(lock, wheels=in_order(lock.wheels), debs=debs_in_order(lock.debs))
+            ordered = replace(lock, wheels=in_order(lock.wheels), debs=debs_in_order(lock.debs))
+            assert found == replace(ordered, inside=found.inside)  # paths are in their shortest form, once
+            assert accepted(dump(found)) == found
             check(found)
 
     tried()
@@ -592,6 +697,7 @@ def locked(spec: Spec) -> Lock:
         image=f"pytorch/pytorch:{spec.tag}" if spec.tag else "debian:13-slim",
         gpus=tuple((name, "sm_89", "PTX of compute_80") for name in spec.gpus),
         apt={**LOCKS[1].apt, "runtime": spec.apt},
+        inside=spec.image,
     )
 
 
@@ -600,7 +706,7 @@ def toml(values: dict[str, str], raw: bool) -> str:
     lines = []
     for key, value in values.items():
         text = f'"{value}"' if raw else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-        lines.append(f"{key} = {f'[{text}]' if key in ('packages', 'apt', 'gpus') else text}\n")
+        lines.append(f"{key} = {f'[{text}]' if key in LISTS else text}\n")
     return "".join(lines)
 
 

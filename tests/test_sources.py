@@ -26,7 +26,7 @@ from envkit.versions import Glibc, Python
 
 pytestmark = pytest.mark.slow  # each builds with real tools, for a second or more
 PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
-TOOLS = partial(solve._tools, Indexes())
+TOOLS = partial(solve.build_tools, Indexes())
 FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
 
 # A build backend inside the package; `{body}` comes before the wheel is written, and may change what is.

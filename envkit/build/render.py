@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,12 @@ import jinja2
 
 from envkit import __version__
 from envkit.plan.flavors import stand_in
+from envkit.plan.image_table import NOTHING, Healthcheck
 from envkit.plan.lockfile import TORCH_NEEDS, Lock, built_for, dump, requirements
 from envkit.system import files
 
+# The entry point of an image with a guard; the command stands behind it.
+GUARD = ("/opt/venv/bin/python", "-I", "-S", "/usr/share/envkit/guard.py", "--")
 CUDA = "cuda"  # the stage of CUDA's libraries, which takes most of the bytes, and the name of their wheels' group
 
 
@@ -53,6 +57,7 @@ class _Plan:
     cuda_home: bool
     lock_sha256: str
     guard: str
+    entrypoint: tuple[str, ...]
 
     def debs(self, layer: str) -> tuple[str, ...]:
         """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
@@ -63,6 +68,16 @@ class _Plan:
     def cuda(self) -> bool:
         """Whether the wheels bring CUDA: not where the base does, and not beside a torch without it."""
         return self.lock.cuda is not None and not self.lock.preinstalled
+
+    @property
+    def staged(self) -> bool:
+        """Whether something of the project goes into the image."""
+        return self.lock.project is not None or bool(self.lock.inside.copy)
+
+    @property
+    def latest(self) -> int:
+        """The latest time that a file of any layer bears, in seconds since 1970."""
+        return max(self.lock.epoch, self.apt_epoch)
 
     @property
     def built_for(self) -> str:
@@ -128,6 +143,13 @@ def _label(text: str) -> str:
     return '"' + re.sub(r'(["\\$])', r"\\\1", text) + '"'
 
 
+def _options(check: Healthcheck) -> str:
+    """The options of a HEALTHCHECK, each with a blank behind it."""
+    held = {"interval": check.interval, "timeout": check.timeout, "start-period": check.start_period}
+    held |= {"retries": str(check.retries or "")}
+    return "".join(f"--{name}={value} " for name, value in held.items() if value)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -138,6 +160,8 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["label"] = _label
     environment.filters["shell"] = shlex.quote
+    environment.filters["json"] = json.dumps  # in ASCII: nothing in it ends a line of a Dockerfile
+    environment.filters["options"] = _options
     return environment
 
 
@@ -169,5 +193,8 @@ def dockerfile(lock: Lock) -> str:
         cuda_home=lock.cuda is not None and not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
         lock_sha256=sha256(dump(lock).encode()).hexdigest(),
         guard=guard_text() if lock.guard else "",
+        entrypoint=GUARD if lock.guard else (),
     )
-    return template("Dockerfile.j2", {"lock": lock, "plan": plan, "large": CUDA, "version": __version__})
+    below = "-base" if lock.project or lock.inside != NOTHING else ""
+    values = {"lock": lock, "plan": plan, "large": CUDA, "below": below, "version": __version__}
+    return template("Dockerfile.j2", values)

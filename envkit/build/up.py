@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from envkit import __version__
-from envkit.build import render
+from envkit.build import inside, render
 from envkit.build.possible import can_be_built
 from envkit.engine import BuildRequest, BuiltImage, Engine, ResolvedBase, Say, buildx
 from envkit.engine.base import bootstrap
@@ -75,6 +75,7 @@ def build(
     apt_mirror: str = "",
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
+    spec: Spec | None = None,
     passing: bool = False,
     provenance: bool = False,
 ) -> Built:
@@ -84,7 +85,8 @@ def build(
     everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
     in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.
     ``indexes`` are asked for the wheels, and reach the build as a secret; ``wheels`` are those that no index has.
-    ``passing`` and ``provenance`` are as in BuildRequest.
+    ``spec`` says where the project lies, of which an image may hold files.  ``passing`` and ``provenance`` are as in
+    BuildRequest.
 
     Raises Undecided when the engine, the network or the disk does not serve.
     """
@@ -125,11 +127,16 @@ def build(
         pins, _ = locks.upto(lock, flavor)
         (context / "requirements.txt").write_text(locks.requirements(pins), encoding="utf-8")
         contexts = _contexts(lock, vendored)
+        if inside.wanted(lock):
+            contexts[inside.STAGE] = _project(lock, spec, vendored, folder, say, indexes or Indexes())
+            labels |= inside.labels(contexts[inside.STAGE])
         if vendored is None and (wheels or lock.sources):  # those of a vendored lock lie with the others
             contexts["unindexed"] = files.folder(folder / "unindexed")
             given.gather(wheels, contexts["unindexed"])
             again = compiled.compiled_again(lock, engine, workshop, indexes or Indexes(), cache_dir(), say)
             sources.gather(lock, contexts["unindexed"], cache_dir(), say, indexes, anew=no_cache, again=again)
+        if not engine.containers and lock.project:
+            _beside_the_others(contexts[inside.STAGE], context, contexts, folder)
         image = engine.build(
             BuildRequest(
                 context=context,
@@ -168,6 +175,26 @@ def write_archive(engine: Engine, image: str, target: Path, say: Say) -> oci.Wri
         os.replace(folder / "archive", target)
     say(f"wrote {target}: {written.size / 1e9:.2f} GB")
     return written
+
+
+def _project(lock: Lock, spec: Spec | None, vendored: Path | None, folder: Path, say: Say, indexes: Indexes) -> Path:
+    """The folder with what goes into the image of the project: what was vendored, or laid out below ``folder``."""
+    if vendored is not None:
+        return vendored / inside.STAGE
+    if spec is None:
+        raise UsageError("the lock names a project, and no spec says where that is", "build it from its spec")
+    staged = files.folder(folder / inside.STAGE)
+    inside.stage(spec, lock, staged, say, indexes)
+    return staged
+
+
+def _beside_the_others(staged: Path, context: Path, contexts: dict[str, Path], folder: Path) -> None:
+    """The project's wheel among those of an environment that is no image."""
+    place = contexts.setdefault("unindexed", files.folder(folder / "unindexed"))
+    for one in (staged / "wheel").glob("*.whl"):
+        shutil.copyfile(one, place / one.name)
+    with (context / "requirements.txt").open("a", encoding="utf-8") as listed:
+        listed.write((staged / inside.WHEELS).read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -232,6 +259,7 @@ def verify(
     apt_mirror: str = "",
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
+    spec: Spec | None = None,
 ) -> tuple[Built, Verdict]:
     """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
     once more as well.  The second image goes again, the first keeps ``tag``."""
@@ -241,7 +269,7 @@ def verify(
     def once(name: str) -> Built:
         return build(
             lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror,
-            indexes=indexes, wheels=wheels,
+            indexes=indexes, wheels=wheels, spec=spec,
         )  # fmt: skip
 
     first = once(tag)
@@ -319,7 +347,9 @@ def up(
     )  # fmt: skip
     write_dockerfile(spec, lock)
     named = indexes_of(spec.index, spec.extra_index)
-    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache, indexes=named, wheels=spec.given)
+    built = build(
+        lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache, indexes=named, wheels=spec.given, spec=spec
+    )
     files_seen = runner.audit(built.image.tag, lambda: engine, say)
     place = runner.InEngine(engine, built.image.tag, built.image.id, gpus)
     image = runner.probe(place, say)

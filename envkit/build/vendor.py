@@ -2,12 +2,13 @@
 
 The folder holds envkit.lock, ``base.tar`` as ``docker load`` reads it, ``wheels/`` (the installer's among them) and
 ``debs/``, a Debian repository with no other index than its ``Packages``.  Every file is compared with the lock's hash
-when it comes in and again when it is used.
+when it comes in and again when it is used.  ``project/`` is what images hold of the project, with its hashes beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from envkit.build import up
+from envkit.build import inside, up
 from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts.rows import own_index
@@ -24,13 +25,14 @@ from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock
-from envkit.plan.spec import Platform
+from envkit.plan.spec import Platform, Spec
 from envkit.plan.update import base_request
 from envkit.system import files, proc
 
 _BUDGET_S = 3600.0  # three gigabytes of wheels over a slow line
 
 _LOCK, _WHEELS, _DEBS = "envkit.lock", "wheels", "debs"
+_SUMS = "project.json"  # the hashes of what is in project/
 
 
 def can_be_filled(directory: Path) -> None:
@@ -69,9 +71,11 @@ def save(
     say: Say,
     indexes: Indexes | None = None,
     wheels: tuple[GivenWheel, ...] = (),
+    spec: Spec | None = None,
 ) -> None:
     """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from, the
-    wheels from ``indexes`` where the spec names some, but for ``wheels``, which no index has.
+    wheels from ``indexes`` where the spec names some, but for ``wheels``, which no index has, and with what the images
+    hold of the project of ``spec``.
 
     The folder is filled beside its place and renamed.  Raises UsageError for a folder with something in it and for a
     lock without versions of its Debian packages, Undecided when network, engine or disk does not serve.
@@ -88,6 +92,10 @@ def save(
         fetch_wheels(lock, named, wheels, target)
         again = compiled.compiled_again(lock, engine, up.workshop, named, files.cache_dir(), say)
         sources.gather(lock, target, files.cache_dir(), say, named, again=again)
+        if spec is not None and inside.wanted(lock):
+            staged = files.folder(target.parent / inside.STAGE)
+            inside.stage(spec, lock, staged, say, named)
+            (target.parent / _SUMS).write_text(json.dumps(_sums(staged)), encoding="utf-8")
 
     try:
         _fill(lock, directory, parent, base, engine, fetch, say)
@@ -124,7 +132,8 @@ def _fill(
 
 def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
     machine = Platform(lock.platform).machine
-    apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
+    if lock.debs:
+        apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
 
 
 def fetch_wheels(lock: Lock, indexes: Indexes, wheels: tuple[GivenWheel, ...], target: Path) -> None:
@@ -179,9 +188,27 @@ def check(lock: Lock, directory: Path) -> None:
     with ThreadPoolExecutor() as pool:
         found = dict(zip(wanted, pool.map(lambda name: _hash(directory / name), wanted), strict=True))
     bad = [name for name, sha256 in wanted.items() if found[name] != sha256]
+    if inside.wanted(lock):
+        bad += _changed(directory)
     if bad or not (directory / up.VENDORED_BASE).is_file():
         said = f"{directory} does not contain what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}"
         raise UsageError(said, "fill it again with `envkit vendor`")
+
+
+def _sums(staged: Path) -> dict[str, str]:
+    """The hash of each file of the project, and where each link leads, by its path."""
+    paths = sorted(path for path in staged.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {str(path.relative_to(staged)): os.readlink(path) if path.is_symlink() else _hash(path) for path in paths}
+
+
+def _changed(directory: Path) -> list[str]:
+    """The files of the project that are not as they were saved."""
+    try:
+        saved = dict(json.loads(files.content(directory / _SUMS)))
+    except (OSError, ValueError, TypeError):
+        return [_SUMS]
+    now = _sums(directory / inside.STAGE)
+    return [f"{inside.STAGE}/{name}" for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
 
 
 def _hash(path: Path) -> str:

@@ -241,12 +241,12 @@ def build(
     if verify:
         built, verdict = pipeline.verify(
             made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror, indexes=named,
-            wheels=parsed_spec.given,
+            wheels=parsed_spec.given, spec=parsed_spec,
         )  # fmt: skip
     else:
         built = pipeline.build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror,
-            indexes=named, wheels=parsed_spec.given, provenance=provenance,
+            indexes=named, wheels=parsed_spec.given, spec=parsed_spec, provenance=provenance,
         )  # fmt: skip
     for flag in run_flags(made, target or Flavor(made.flavor)):
         say(f"{shlex.join(flag.arguments)}: {flag.why}")
@@ -300,7 +300,7 @@ def save_inputs(
     )  # fmt: skip
     with no_room.into(directory):
         named = indexes.of(parsed_spec.index, parsed_spec.extra_index)
-        vendor.save(made, directory, connected, say, named, parsed_spec.given)
+        vendor.save(made, directory, connected, say, named, parsed_spec.given, parsed_spec)
     print(directory)
 
 

@@ -191,7 +191,7 @@ def _start(
         raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {where}` first")
     request = job.request(
         lock, name, job.project_of(parsed, Path.cwd()), command, given, os.environ, Path.cwd(),
-        flavor=flavor, containers=connected.containers,
+        flavor=flavor, package=parsed.path.parent / parsed.project, containers=connected.containers,
     )  # fmt: skip
     if print_it:
         _print(request, connected)
@@ -213,7 +213,7 @@ def _built(spec: Spec, name: str, engine: Engine, flavor: str) -> Lock:
     lock = ensure_lock(spec, facts.load(), lambda: engine, say, accept=accept, workshop=pipeline.workshop)
     pipeline.write_dockerfile(spec, lock)
     named = indexes.of(spec.index, spec.extra_index)
-    pipeline.build(lock, engine, say, tag=name, flavor=flavor, indexes=named, wheels=spec.given)
+    pipeline.build(lock, engine, say, tag=name, flavor=flavor, indexes=named, wheels=spec.given, spec=spec)
     return lock
 
 

@@ -97,7 +97,7 @@ def locks(old: Lock, new: Lock, facts: Facts) -> tuple[Change, ...]:
     for name in (field.name for field in fields(Lock)):
         if name not in _SAID:
             kind = "wish" if name == "wish" else "field"
-            changes += _rest(name, getattr(old, name), getattr(new, name), kind)
+            changes += _rest(_WORDS.get(name, name), getattr(old, name), getattr(new, name), kind)
     if not changes:
         # Something below the grain of all the above: say at least where.
         changes = [
@@ -108,6 +108,7 @@ def locks(old: Lock, new: Lock, facts: Facts) -> tuple[Change, ...]:
     return together(changes)
 
 
+_WORDS = {"inside": "image"}  # where a lock calls a table of the spec by another name
 # Fields of a lock that have words of their own above; the name is no content.
 _SAID = {
     "name", "torch", "variant", "cuda", "cudnn", "nccl", "triton", "python", "os", "platform", "base", "flavor",

@@ -84,16 +84,22 @@ def request(
     here: Path,
     *,
     flavor: str = "",
+    package: Path | None = None,
     containers: bool = True,
 ) -> JobRequest:
     """The job ``argv`` in the image ``name`` of ``lock``, over the folder ``project``.
 
-    ``environ`` says where this user's caches are, ``here`` is where this process is.  Without ``containers`` it sees
-    this machine as it is.
+    ``environ`` says where this user's caches are, ``here`` is where this process is.  Where the lock installs the
+    project that lies at ``package``, its modules are those of the folder as it is now, and not of the image's wheel.
+    Without ``containers`` it sees this machine as it is.
     """
     project, here = project.resolve(), here.resolve()
     inside = here.relative_to(project) if here.is_relative_to(project) else Path()
     given = {"PYTHONUNBUFFERED": "1", **(options.env or {})}  # or what it printed last is lost with it, and late anyway
+    if package is not None and "PYTHONPATH" not in given and (roots := _roots(lock, package.resolve())):
+        seen = [Path(WORKSPACE) / root.relative_to(project) if root.is_relative_to(project) else None for root in roots]
+        places = [str(place) for place in (seen if containers else roots) if place is not None]
+        given |= {"PYTHONPATH": os.pathsep.join(places)} if len(places) == len(roots) else {}
     if not containers:
         return JobRequest(name, tuple(argv), options.gpus, given, project=project / inside)
     user = options.user or (os.getuid(), os.getgid())
@@ -131,6 +137,11 @@ def of_image(
     flavor = labels.get(runner.FLAVOR_LABEL, "")
     known = flavor if flavor in {each.value for each in Flavor} else ""
     return request(lock, image, here, command, JobOptions(gpus=gpus), environ, here, flavor=known)
+
+
+def _roots(lock: Lock, package: Path) -> list[Path]:
+    """The folders of the project from which Python imports its modules."""
+    return [package / root for root in lock.project.roots] if lock.project else []
 
 
 def ready(job: JobRequest) -> None:

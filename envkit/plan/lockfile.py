@@ -24,7 +24,8 @@ from packaging.version import Version
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
-from envkit.plan import indexes
+from envkit.plan import image_table, indexes
+from envkit.plan.image_table import ImageTable, RawImage
 from envkit.plan.inputs import admits_python
 from envkit.plan.spec import APT, CPU, NAME, Base, Flavor, Platform, Spec
 from envkit.system import files
@@ -91,6 +92,20 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """The project that images hold as a wheel, which each build of an image makes anew from the files as they are then.
+
+    ``python`` and ``requires`` are as in Source.  ``roots`` are the folders, from the project's own on, from which
+    Python imports the same modules as from the wheel, empty where there is none.
+    """
+
+    name: str
+    python: str
+    requires: tuple[str, ...]
+    roots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lock:
     """What was chosen and pinned; ``wish`` is what the spec asked for when it was.
 
@@ -110,6 +125,7 @@ class Lock:
     ``guard``, which is today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
     ``derived`` says that the facts did not have this torch, and what the lock says of it is from its METADATA alone.
     ``wheels`` and ``debs`` are in the order of LAYERS, then by name; ``sources`` are of the wheels that were built.
+    ``project`` is the spec's own, None where it is not installed; ``inside`` is today's spec's table [image].
     """
 
     name: str
@@ -146,6 +162,8 @@ class Lock:
     guard: bool = False
     derived: bool = False
     sources: tuple[Source, ...] = ()
+    project: Project | None = None
+    inside: ImageTable = image_table.NOTHING
 
     @property
     def requirements(self) -> str:
@@ -186,7 +204,7 @@ def torch_alone(lock: Lock) -> Lock:
         for pin in lock.wheels
         if pin.layer == devel or (pin.layer == runtime and (pin.name in own or pin.name.startswith("nvidia-")))
     ]
-    return replace(lock, wheels=tuple(kept), sources=(), guard=False)
+    return replace(lock, wheels=tuple(kept), sources=(), guard=False, project=None, inside=image_table.NOTHING)
 
 
 def upto(lock: Lock, flavor: str) -> tuple[tuple[Pin, ...], tuple[Deb, ...]]:
@@ -280,6 +298,7 @@ def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
         **({"before": spec.before} if spec.before else {}),
         **({"wheels": tuple(sorted(spec.wheels))} if spec.wheels else {}),
         **({"build": tuple(sorted(spec.build))} if spec.build else {}),
+        **({"project": spec.package} if spec.package else {}),
         **({"indexes": named} if (named := indexes.digest(spec.index, spec.extra_index)) else {}),
     }
 
@@ -375,6 +394,13 @@ def dump(lock: Lock) -> str:
         row = _inline(file=one.file, sha256=one.sha256, size=one.size, python=one.python)
         more = f", compiled = {_quote(one.compiled)}, needs = {_texts(one.needs)}" if one.compiled else ""
         lines.append(f"{_key(one.name)} = {row.removesuffix(' }')}, requires = {_texts(one.requires)}{more} }}\n")
+    if own := lock.project:
+        lines += ["\n# The project itself, of which each build of an image makes a wheel, and with what.\n[project]\n"]
+        lines += [f"{key} = {_quote(getattr(own, key))}\n" for key in ("name", "python")]
+        lines += [f"{key} = {_texts(getattr(own, key))}\n" for key in ("requires", "roots")]
+    if lock.inside != image_table.NOTHING:
+        lines += ["\n# What else an image holds, and how its containers start.\n[inside]\n"]
+        lines += image_table.lines(lock.inside)
     elsewhere = [pin for pin in lock.wheels if pin.others]
     lines += ["\n# The same releases' wheels for the other platforms.\n[others]\n"] if elsewhere else []
     for pin in elsewhere:
@@ -407,6 +433,10 @@ _DebArch = Annotated[str, _like(r"[a-z0-9]+(?:-[a-z0-9]+)*")]
 _Asked = Annotated[str, _like(APT.pattern)]
 # shown to a person and compared, never rendered
 _Said = Annotated[str, _like(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,400}")]
+_PinnedLine = Annotated[
+    str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?==[0-9][A-Za-z0-9.!+_-]* --hash=sha256:[0-9a-f]{64}")
+]
+_BELOW = r"\.|(?!\.\.?(?:/|\Z))[A-Za-z0-9._+-]+(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._+-]+)*"  # a folder below another
 _InImage = Literal["runtime", "devel", "debug"]
 _Layer = Literal["runtime", "devel", "debug", "tools"]
 
@@ -428,13 +458,17 @@ class _SourceRow(msgspec.Struct):
     sha256: _Sha256
     size: _Size
     python: Annotated[str, _like(r"3\.[0-9]{1,3}")]
-    requires: tuple[
-        Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?==[0-9][A-Za-z0-9.!+_-]* --hash=sha256:[0-9a-f]{64}")],
-        ...,
-    ]
+    requires: tuple[_PinnedLine, ...]
     # without the key it was not compiled
     compiled: Annotated[str, _like(rf"cpu|{_CAPABILITY}(?:;{_CAPABILITY})*")] = ""
     needs: tuple[_Said, ...] = ()
+
+
+class _ProjectRow(msgspec.Struct):
+    name: _Name
+    python: Annotated[str, _like(r"3\.[0-9]{1,3}")]
+    requires: tuple[_PinnedLine, ...]
+    roots: tuple[Annotated[str, _like(_BELOW)], ...]
 
 
 class _DebRow(msgspec.Struct):
@@ -480,6 +514,7 @@ class _Wish(msgspec.Struct):
     before: _Said | msgspec.UnsetType = msgspec.UNSET
     wheels: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     build: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
+    project: tuple[_Said, ...] | msgspec.UnsetType = msgspec.UNSET
     indexes: _Said | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -523,6 +558,8 @@ class _Written(msgspec.Struct, kw_only=True):
     guard: bool = False
     derived: bool = False
     sources: dict[_Name, _SourceRow] = {}
+    project: _ProjectRow | None = None
+    inside: RawImage = RawImage()
 
 
 # The reading.
@@ -600,7 +637,16 @@ def _lock(written: _Written) -> Lock:
         guard=written.guard,
         derived=written.derived,
         sources=tuple(map(_source, written.sources.items())),
+        project=Project(*structs.astuple(written.project)) if written.project else None,
+        inside=_inside(written.inside),
     )
+
+
+def _inside(row: RawImage) -> ImageTable:
+    try:
+        return image_table.read(row)
+    except UsageError as error:
+        raise ValueError(error.message) from error
 
 
 def _source(item: tuple[str, _SourceRow]) -> Source:
@@ -684,7 +730,7 @@ def save(lock: Lock, path: Path) -> None:
 
 
 def read(spec: Spec) -> Lock | None:
-    """The lock beside ``spec`` whatever it was made for, with the spec's name, flavor and guard; None if none.
+    """The lock beside ``spec`` whatever it was made for, with the spec's name, flavor, guard and image; None if none.
 
     Raises UsageError for a lock that cannot be read.
     """
@@ -695,7 +741,8 @@ def read(spec: Spec) -> Lock | None:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
-    return replace(parse(text, str(path)), name=spec.name, flavor=spec.flavor.value, guard=spec.guard)
+    found = parse(text, str(path))
+    return replace(found, name=spec.name, flavor=spec.flavor.value, guard=spec.guard, inside=spec.image)
 
 
 def load(spec: Spec) -> Lock | None:

@@ -350,7 +350,7 @@ def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> _Bu
     def at(python: Python, glibc: Glibc) -> Sources:
         ranks = _ranks(python, spec.platform.machine, glibc)
         held, named = old.sources if old else (), indexes.of(spec.index, spec.extra_index)
-        resolve, kept = partial(_tools, named), cache or files.cache_dir()
+        resolve, kept = partial(build_tools, named), cache or files.cache_dir()
         return Sources(python, spec.before, partial(_fits, ranks), resolve, kept, say, held, named)
 
     return at
@@ -361,7 +361,7 @@ def _fits(ranks: Mapping[Tag, int], file: str) -> bool:
     return any(tag in ranks for tag in parse_wheel_filename(file)[3])
 
 
-def _tools(named: Indexes, python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
+def build_tools(named: Indexes, python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
     """``sources.Resolve``: the wheels that a build on this machine needs."""
     machine, glibc = platform.machine(), Glibc(platform.libc_ver()[1] or f"2.{_MANYLINUX[0]}")
     place = TargetPlatform(python, machine, glibc, before=before, indexes=named)
@@ -741,6 +741,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
         base=spec.base.value,
         flavor=spec.flavor.value,
         guard=spec.guard,
+        inside=spec.image,
         epoch=epoch,
         gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
         apt={layer: extras.apt[layer] for layer in locks.LAYERS if extras.apt.get(layer)},

@@ -516,40 +516,58 @@ def make(
     """
     with proc.scratch_folder() as room:
         folder = unpack(file, data, room / "source")
-        asks, backend, inside = declared(folder)
-        if any(re.match(r"torch\s*(?:$|[^\w.\s-])", each) for each in asks):
-            raise Failed("its build needs torch", compiled=True)
-        tools = room / "tools"
-        tools.mkdir()
-        (room / "out").mkdir()
-        (room / "hook.py").write_bytes(_hook())
-        for each in _COMPILERS:
-            decoy = tools / each
-            decoy.write_text('#!/bin/sh\necho "no compiler here: $0" >&2\n: > "$0.called"\nexit 1\n')
-            decoy.chmod(0o755)
-        runs, own = interpreter(python)
-        uv(indexes, "venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
-
-        def call(hook: str) -> object:
-            return _call(room, folder, backend, inside, hook, say, budget_s)
-
-        if held is not None:
-            pins = held.requires
-            _install(room, pins, indexes)
-        else:
-            pins = pinned_lines(_without_torch(resolve(own, asks)))
-            _install(room, pins, indexes)
-            more = call("get_requires_for_build_wheel")
-            if isinstance(more, list) and more:
-                pins = pinned_lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
-                _install(room, pins, indexes)
-        call("build_wheel")
-        wheels = sorted((room / "out").glob("*.whl"))
-        if len(wheels) != 1:
-            raise Failed(f"it makes {len(wheels)} wheels")
-        made = _normalised(wheels[0], name, version)
+        pins = held.requires if held is not None else None
+        wheel, own, pins = built_in(room, folder, python, pins, resolve, say, indexes, budget_s)
+        made = normalised(wheel, name, version)
         row = Source(name, file, hashlib.sha256(data).hexdigest(), len(data), str(own), pins)
-        return row, wheels[0].name, made
+        return row, wheel.name, made
+
+
+def built_in(
+    room: Path,
+    folder: Path,
+    python: Python,
+    held: tuple[str, ...] | None,
+    resolve: Callable[[Python, Sequence[str]], tuple[Pin, ...]],
+    say: Say,
+    indexes: Indexes,
+    budget_s: float = BUDGET_S,
+) -> tuple[Path, Python, tuple[str, ...]]:
+    """The wheel of the source in ``folder``, which lies in the empty scratch folder ``room``, the Python that built it,
+    and what was installed for that: ``held``, or else what ``resolve`` makes of its requirements.  Raises as ``make``.
+    """
+    asks, backend, inside = declared(folder)
+    if any(re.match(r"torch\s*(?:$|[^\w.\s-])", each) for each in asks):
+        raise Failed("its build needs torch", compiled=True)
+    tools = room / "tools"
+    tools.mkdir()
+    (room / "out").mkdir()
+    (room / "hook.py").write_bytes(_hook())
+    for each in _COMPILERS:
+        decoy = tools / each
+        decoy.write_text('#!/bin/sh\necho "no compiler here: $0" >&2\n: > "$0.called"\nexit 1\n')
+        decoy.chmod(0o755)
+    runs, own = interpreter(python)
+    uv(indexes, "venv", "--quiet", "--no-config", "--no-project", "--python", runs, str(room / "env"))
+
+    def call(hook: str) -> object:
+        return _call(room, folder, backend, inside, hook, say, budget_s)
+
+    if held is not None:
+        pins = held
+        _install(room, pins, indexes)
+    else:
+        pins = pinned_lines(_without_torch(resolve(own, asks)))
+        _install(room, pins, indexes)
+        more = call("get_requires_for_build_wheel")
+        if isinstance(more, list) and more:
+            pins = pinned_lines(_without_torch(resolve(own, [*asks, *map(str, more)])))
+            _install(room, pins, indexes)
+    call("build_wheel")
+    wheels = sorted((room / "out").glob("*.whl"))
+    if len(wheels) != 1:
+        raise Failed(f"it makes {len(wheels)} wheels")
+    return wheels[0], own, pins
 
 
 def _without_torch(pins: Sequence[Pin]) -> Sequence[Pin]:
@@ -637,8 +655,9 @@ def _call(
 # The wheel.
 
 
-def _normalised(path: Path, name: str, version: str) -> bytes:
-    """A wheel packed anew; raises Failed for one that is not of this release, or not of plain Python."""
+def normalised(path: Path, name: str, version: str) -> bytes:
+    """A wheel packed anew; raises Failed for one that is not of this release, or not of plain Python.  A ``version`` of
+    "" is any."""
     if {(tag.abi, tag.platform) for tag in tags_of(path, name, version)} != {("none", "any")}:
         raise Failed(f"it makes {path.name}, which is for one platform", compiled=True)
     content, info = opened(path)
@@ -654,7 +673,7 @@ def tags_of(path: Path, name: str, version: str) -> frozenset[Tag]:
         of, release, _, tags = parse_wheel_filename(path.name)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise Failed(f"it makes {one_line(path.name)}, which is no name of a wheel") from error
-    if of != name or release.public != Version(version).public:
+    if of != name or (version and release.public != Version(version).public):
         raise Failed(f"it makes {path.name}, another release")
     return tags
 

@@ -22,8 +22,9 @@ from packaging.utils import canonicalize_name
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
-from envkit.plan import given, indexes, inputs
+from envkit.plan import given, image_table, indexes, inputs, package
 from envkit.plan.given import GivenWheel
+from envkit.plan.image_table import ImageTable, RawImage
 from envkit.plan.inputs import Asked
 from envkit.system import files
 from envkit.system.typed_toml import fit
@@ -121,6 +122,8 @@ class Spec:
     is ANY_PYTHON until then, within ``requires``, the specifier of the project.  ``given`` are wheels named by file or
     address, which stand in ``packages`` too, and ``wheels`` what a lock says of them.  ``build`` are releases
     ("name==version", the name normalised) that are compiled from their source; they stand in ``packages`` too.
+    ``package`` is the project itself, where it is installed: its name, then what building it requires.  ``image`` is
+    what else of the project an image holds, and how its containers start.
     """
 
     path: Path
@@ -153,6 +156,8 @@ class Spec:
     wheels: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     cpu: bool = False
+    package: tuple[str, ...] = ()
+    image: ImageTable = image_table.NOTHING
 
     @property
     def build_wish(self) -> str:
@@ -199,6 +204,7 @@ class RawSpec(msgspec.Struct, kw_only=True, rename="kebab"):
     gpus: tuple[str, ...] = ()
     driver: str | tuple[str, ...] = ""
     guard: bool = False
+    image: RawImage = RawImage()
 
 
 def load(path: Path) -> Spec:
@@ -249,6 +255,7 @@ def gathered(spec: Spec) -> Spec:
         asked += inputs.of_file(folder / name, *target)
     if spec.project:
         asked += inputs.of_project(folder / spec.project, spec.extras, spec.groups, *target, named)
+        spec = replace(spec, package=package.of(folder / spec.project))
     overrides = inputs.bounds(spec.overrides, "overrides", folder, *target) + asked.overrides
     if any(canonicalize_name(Requirement(text).name) == "torch" for text in overrides):
         raise UsageError("`overrides` holds torch", "say it by the key `torch`")
@@ -318,6 +325,7 @@ def parse(text: str, path: Path) -> Spec:
         drivers=_drivers(written.driver),
         tag=_word("tag", written.tag, _TAG, "a tag of the base image"),
         guard=_guard(written),
+        image=image_table.read(written.image),
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 
 from envkit.engine import BaseRequest, Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import compiled, derive, solve
+from envkit.plan import compiled, derive, indexes, project, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase, bare
 from envkit.plan.compiled import Workshop
@@ -111,6 +112,12 @@ def new_lock(
         )
     else:
         made = solved(spec, previous, upgrade, say, warn)
+    if spec.package:
+        named = indexes.of(spec.index, spec.extra_index)
+        same = previous is not None and upgrade != () and previous.wish.get("project") == spec.package
+        resolve = partial(solve.build_tools, named, before=spec.before)
+        own = project.lock(spec, made.python, previous.project if previous and same else None, resolve, say, named)
+        made = replace(made, project=own)
     accept(spec, facts, made)
     return made
 

@@ -286,6 +286,7 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
             held: dict[str, Any] = {
                 key: found.wish.get(key, ()) for key in ("packages", "constraints", "overrides", "wheels")
             }
+            held["package"] = found.wish.get("project", ())
             wanted = replace(wanted, **held, before=str(found.wish.get("before", "")), index="", extra_index=())
             made = replace(found, wish={key: value for key, value in found.wish.items() if key != "indexes"})
         disagreements = tuple(

@@ -65,6 +65,10 @@ def _refusal(table: object, said: str, where: str) -> UsageError:
     if found is None:
         return UsageError(f"{where}: {one_line(said)}", "change what the message names")
     (expected, write), path = _WORDS[found[1]], found[3] or ""
+    if path.endswith("[...]"):  # a value of a table whose keys are anybody's
+        held, key = _WORDS[found[2]][0], path.removesuffix("[...]")
+        said = f"{where}: `{key}` holds {held}, and each value of it must be {expected}"
+        return UsageError(said, f"write {key}.NAME = {write}")
     is_number = found[2] in ("int", "float")
     number = _number(table, path) if is_number else ""
     got, key = number or _WORDS[found[2]][0], _ITEM.sub("", path)
