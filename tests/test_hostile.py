@@ -113,7 +113,7 @@ ADDED = tuple(pin for pin in PLAIN.wheels if pin.name not in ("torch", "filelock
 LOCKS = (
     PLAIN,
     replace(PLAIN, archive="", debs=(), given=(), suite="", origin="registry", flavor="runtime", project=None,
-            inside=ImageTable(), guard=True),
+            inside=ImageTable()),
     replace(PLAIN, base="pytorch", preinstalled=True, image="pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel", suite="",
             origin="registry", backend="", wheels=ADDED, missing=(), inside=ImageTable(copy=(".",), user="root")),
 )  # fmt: skip
