@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -194,6 +195,42 @@ def proving(runs: int) -> Iterator[Measure]:
     both = repeated(lambda: timed(audit, codes=(0, 1)), runs)
     yield measure("envkit audit", "s", [seconds for seconds, _ in both], 3.0)
     yield measure("envkit audit, largest process", "MiB", [memory for _, memory in both], 500.0)
+
+
+def cost_of(argv: list[str], cwd: Path) -> tuple[float, float]:
+    """The wall and the processor time of ``argv`` with its children, in seconds; Failed unless it exits with 0."""
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise Failed(f"{' '.join(argv)} ended with {process.returncode}")
+    return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
+
+
+def running(runs: int) -> Iterator[Measure]:
+    """``envkit run -- true`` and the line that it prints, by turns: what envkit adds, with the passive preflight and
+    without.  Needs the engine and the image of the spec in ENVKIT_RUN_SPEC, by default the reference."""
+    folder = Path(os.environ.get("ENVKIT_RUN_SPEC") or REFERENCE).resolve()
+    words = ["run", ".", "--quiet", "--gpus", "none"]
+    made = subprocess.run([*ENVKIT, *words, "--print", "--", "true"], cwd=folder, capture_output=True, text=True)
+    if made.returncode:
+        raise Failed(f"envkit run --print ended with {made.returncode}: {made.stderr[-400:]}")
+    ways = {
+        "run": [*ENVKIT, *words, "--", "true"],
+        "without preflight": [*ENVKIT, *words, "--no-preflight", "--", "true"],
+    }
+    added: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(runs + 1):  # one after the other, so that what else the machine does falls on all
+        line = cost_of(shlex.split(made.stdout), folder)
+        for name, argv in ways.items():
+            took = cost_of(argv, folder)
+            added[name].append((took[0] - line[0], took[1] - line[1]))
+    for name, budget in (("run", 0.4), ("without preflight", None)):
+        yield measure(f"envkit {name}, over its line", "s", [wall for wall, _ in added[name][1:]], budget)
+        yield measure(f"envkit {name}, processor", "s", [used for _, used in added[name][1:]], None)
 
 
 def smoking(runs: int) -> Iterator[Measure]:
@@ -577,6 +614,7 @@ PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "logs": reading_logs,
     "fleet": judging_a_fleet,
     "proving": proving,
+    "running": running,
     "smoking": smoking,
     "locking": locking,
     "building": building,

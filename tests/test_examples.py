@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from clocks import PATIENCE_S
 from test_stories import options
 
 from envkit.debug import render, sanitizer
+from envkit.engine.docker import DockerEngine
 from envkit.plan import lockfile as locks
 from envkit.plan.spec import load
 
@@ -319,3 +321,33 @@ def test_the_debugging_bug_shows_under_address_sanitizer_and_its_fix_does_not(co
     run(copy, "make", "clean")
     run(copy, "make", "CXX=g++", "FIXED=1", "cpu")
     assert run(copy, "./histogram_cpu") == "100000 of 100000 samples are in a bin\n"
+
+
+# In a container.
+
+
+@pytest.mark.engine
+@pytest.mark.nightly  # an image of 6 GB
+def test_the_requirements_become_a_trained_model_in_a_container(engine: DockerEngine, copy: Path) -> None:
+    """What a person does who has a folder with train.py and requirements.txt, from an empty HOME."""
+    for name in ("envkit.toml", "envkit.lock"):
+        (copy / name).unlink()
+    home, tag = copy.parent / "home", f"envkit-test/requirements:{uuid.uuid4().hex[:12]}"
+    home.mkdir()
+    envkit, more = (sys.executable, "-m", "envkit"), {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    try:
+        run(copy, *envkit, "init", **more)
+        said = run(copy, *envkit, "up", "--tag", tag, "--gpus", "none", **more)
+        assert f"run your code in it: envkit run --tag {tag} -- python train.py" in said.splitlines()[-1]
+        words = ("run", "--tag", tag, "--gpus", "none", "--env", "PYTHONPATH=src", "--", "python", "train.py")
+        said = run(copy, *envkit, *words, **more)
+        assert re.search(r"(9\d\.\d|100\.0) % of 1000 unseen points", said)
+        lasting = subprocess.run(
+            ["docker", "ps", "--all", "--quiet", "--filter", f"ancestor={tag}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert lasting.stdout == ""
+    finally:
+        engine.remove(tag)
