@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 
 from envkit.engine.buildx import Progress, ca_bundle
-from envkit.engine.trouble import absent, explain, unreachable
+from envkit.engine.trouble import absent, explain, unreachable, words_of
 from envkit.errors import Undecided, UsageError
 
 SEEN = [
@@ -138,3 +139,39 @@ def test_ca_bundle_is_the_first_that_exists(tmp_path: Path) -> None:
     assert ca_bundle({"SSL_CERT_FILE": str(here / "none"), "PIP_CERT": str(here / "own.crt")}) == here / "own.crt"
     system = ca_bundle({})
     assert system is None or system.is_file()
+
+
+def caused(error: Exception, by: Exception) -> Exception:
+    error.__cause__ = by
+    return error
+
+
+def tls(kind: type[ssl.SSLError], **said: str) -> ssl.SSLError:
+    error = kind("bad")
+    for name, value in said.items():
+        setattr(error, name, value)
+    return error
+
+
+END = ValueError("y")
+CIRCLE = caused(RuntimeError("x"), END)
+caused(END, CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (caused(RuntimeError("outer"), OSError(111, "Connection refused")), "Connection refused"),
+        (caused(ValueError("outer"), RuntimeError(OSError("inner"))), "inner"),
+        (
+            RuntimeError(tls(ssl.SSLCertVerificationError, verify_message="self-signed")),
+            "its certificate was not trusted: self-signed",
+        ),
+        (tls(ssl.SSLError, reason="WRONG_VERSION_NUMBER"), "TLS failed: WRONG VERSION NUMBER"),
+        (tls(ssl.SSLError), "TLS failed: no reason was given"),
+        (CIRCLE, "x"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_the_innermost_of_a_chain_of_errors_is_told(error: Exception, words: str) -> None:
+    assert words_of(error) == words

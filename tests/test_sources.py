@@ -520,3 +520,8 @@ def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path
     assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
     assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
     assert entries[-1].filename == "a-1.0.dist-info/RECORD"
+
+
+def test_a_line_that_is_no_requirement_hides_no_bound_behind_it() -> None:
+    found = sources._asks("b", ["./b-1.0.whl", "a>=1", "B[x]<3", "b", "b==2"])
+    assert [str(one) for one in found] == ["<3", "==2"]

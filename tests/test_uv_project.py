@@ -13,6 +13,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan.resolve import resolve
 from envkit.plan.solve import lock as solve_lock
 from envkit.plan.spec import Spec, load
+from envkit.plan.uv_project import sources
 
 OPEN = ("os", "base")
 REGISTRY = 'source = { registry = "https://packages.invalid/simple" }'
@@ -212,3 +213,15 @@ def test_an_index_of_a_requirements_file_is_the_spec_s(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("-f https://h.invalid/wheels.html\nours\n")
     with pytest.raises(UsageError, match="names a page of links"):
         load(tmp_path)
+
+
+def test_a_source_that_is_nobodys_or_allowed_hides_no_other() -> None:
+    index, elsewhere = [{"name": "own"}], {"git": "https://example.com/b"}
+    for first in ({"unasked": elsewhere}, {"given": elsewhere}, {"a": {"index": "own"}}, {"torch": {"index": "x"}}):
+        allowed = {"index": index, "sources": first}
+        sources(Path("pyproject.toml"), allowed, {"a", "b", "given", "torch"}, {"given"})
+        both = {"index": index, "sources": {**first, "b": elsewhere}}
+        with pytest.raises(UsageError, match="takes b from"):
+            sources(Path("pyproject.toml"), both, {"a", "b", "given", "torch"}, {"given"})
+    with pytest.raises(UsageError, match="takes b from"):
+        sources(Path("pyproject.toml"), {"index": index, "sources": {"b": [{"index": "own"}, elsewhere]}}, {"b"}, ())

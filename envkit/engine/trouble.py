@@ -80,7 +80,8 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or 'no reason was given').replace('_', ' ')}"
+        # what Python's own code raises has no reason
+        return f"TLS failed: {(getattr(error, 'reason', None) or 'no reason was given').replace('_', ' ')}"
     return (error.strerror or "" if isinstance(error, OSError) else "") or str(error) or type(error).__name__
 
 
