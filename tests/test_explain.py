@@ -536,6 +536,8 @@ def test_redact_on_the_command_line(envkit: Envkit, fault: Path) -> None:
 
 
 def test_a_user_named_like_a_word_of_envkits_breaks_nothing() -> None:
+    short = anonymize.words({"text": "login17 is silent, 10.9 GB"}, ["login17.cluster.org", "10.1.2.3"])
+    assert "login17" not in short["text"] and short["text"].endswith("is silent, 10.9 GB")
     hidden = anonymize.words({"role": "cascade", "text": "/home/cascade/x"}, [])
     assert hidden == {"role": "cascade", "text": "/home/user/x"}
 
