@@ -242,7 +242,11 @@ def test_what_may_stay_open_is_looked_at_first(job: Spec, capsys: pytest.Capture
 
 
 def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    index: Index,
+    published: Publish,
 ) -> None:
     """As `make run` does on a machine without Docker, which once replaced its pinned packages by names."""
     from envkit.plan.update import ensure_lock
@@ -258,6 +262,8 @@ def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
         "keeping the locked base and Debian packages: no container engine here builds on them"
     ]
     # Asked for by name, it is refused: nothing could be refreshed.
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    index.add("numpy", "2.2.0")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     ended = envkit(capsys, "lock", job, "--engine", "none", "--upgrade")
     assert ended.code == 2 and "--engine none examines no base" in ended.err
