@@ -163,7 +163,12 @@ def test_the_kernels_log_is_read_as_the_kernels(envkit: Envkit, fault: Path, tmp
     )
     found = document(envkit, fault, "--kernel-log", kernel)
     assert {mark["source"] for mark in found["timeline"] if mark["file"] == str(kernel)} == {"kernel"}
+    assert {mark["source"] for mark in found["timeline"] if mark["file"] == str(fault)} == {"program"}
     assert envkit("--kernel-log", kernel).code in (1, 3)  # alone it is a log like any other
+    # a console writes no clock, and only the option says whose line it is
+    kernel.write_text("NVRM: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus.\n")
+    found = document(envkit, fault, "--kernel-log", kernel)
+    assert {mark["source"] for mark in found["timeline"] if mark["file"] == str(kernel)} == {"kernel"}
 
 
 def test_a_rank_can_be_said_of_a_file(envkit: Envkit, fault: Path) -> None:
