@@ -525,3 +525,5 @@ def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path
 def test_a_line_that_is_no_requirement_hides_no_bound_behind_it() -> None:
     found = sources._asks("b", ["./b-1.0.whl", "a>=1", "B[x]<3", "b", "b==2"])
     assert [str(one) for one in found] == ["<3", "==2"]
+    said = "a==1 depends on b==2.*, c depends on b~=x and d[e] depends on b[f]>=1.\ne depends on bb<3"
+    assert [str(one) for one in sources._told("b", said)] == ["==2.*", ">=1"]
