@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from functools import cache
@@ -19,6 +20,7 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 
 import public_logs  # noqa: E402
 
+STORIES = HERE.parent / "docs" / "stories" / "logs.md"
 LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "too-much-dynamic-shared")
@@ -65,6 +67,17 @@ def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
     assert share["category"] >= 0.93 and share["cause class"] >= 0.88 and share["evidence, any role"] >= 0.93, share
     sure = Counter(right(row, answer) for row, answer in mine if answer.confidence >= SURE)
     assert sure[True] >= 0.9 * sure.total()
+
+
+def test_the_stories_give_the_answers_that_explain_gives() -> None:
+    told = re.findall(
+        r"<!-- printed: ([\w-]+) -->\n\n    FOUND: (.+); cause: ([\w-]+) \(.*, ([\d.]+)\)", STORIES.read_text()
+    )
+    given = {row.id: answer for row, answer in answers()}
+    assert len(told) == 10
+    for name, title, cause, sure in told:
+        answer = given[name]
+        assert (title, cause, sure) == (answer.title, answer.cause, f"{answer.confidence:.2f}"), name
 
 
 def test_what_is_only_usual_names_what_else_it_may_be() -> None:
