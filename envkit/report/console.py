@@ -93,7 +93,7 @@ def _styled(lines: list[_Line]) -> str:
     for line in lines:
         text = Text(line.text)
         text.stylize(line.style, 0, line.marked)
-        console.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
+        console.print(text, soft_wrap=True)
     return stream.getvalue()
 
 
