@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 from clocks import comes
 
-from envkit.engine.docker import RUN_LABEL
+from envkit.engine.held import RUN_LABEL
 
 _OWN = {"label": f"{RUN_LABEL}=1"}
 

@@ -16,7 +16,8 @@ from test_prove import layer
 from envkit.debug.container import Container
 from envkit.debug.job import COMPANION
 from envkit.engine import BaseRequest
-from envkit.engine.docker import TREE_LABEL, DockerEngine
+from envkit.engine.docker import DockerEngine
+from envkit.engine.held import TREE_LABEL
 from envkit.engine.store import sees_trusted
 from envkit.errors import EnvkitError, Undecided, UsageError
 

@@ -37,7 +37,7 @@ PLAIN: dict[str, object] = {"CDISpecDirs": ["/etc/cdi"]}
 
 
 def line(request: JobRequest, info: Mapping[str, object] = PLAIN) -> str:
-    return shlex.join(docker_run.line(request, info).argv)
+    return shlex.join(docker_run.line(request, docker_run.terms(info)).argv)
 
 
 def test_a_bare_job_is_a_bare_line() -> None:
@@ -70,7 +70,7 @@ def test_the_user_is_the_one_that_owns_the_files_here() -> None:
 
 
 def test_a_secret_is_handed_over_and_no_word_of_the_line() -> None:
-    made = docker_run.line(replace(ASKED, env={"HF_TOKEN": SECRET, "EPOCHS": "3"}), PLAIN)
+    made = docker_run.line(replace(ASKED, env={"HF_TOKEN": SECRET, "EPOCHS": "3"}), docker_run.terms(PLAIN))
     assert made.env == {"HF_TOKEN": SECRET}
     assert shlex.join(made.argv) == (
         "docker run --rm --env HF_TOKEN --env EPOCHS=3 team/job:1 python train.py --lr 1e-3"
@@ -90,7 +90,7 @@ def test_a_secret_is_handed_over_and_no_word_of_the_line() -> None:
     ],
 )
 def test_a_mount_is_quoted_for_the_language_it_lands_in(bind: Bind, words: list[str]) -> None:
-    made = docker_run.line(replace(ASKED, binds=(bind,)), PLAIN).argv
+    made = docker_run.line(replace(ASKED, binds=(bind,)), docker_run.terms(PLAIN)).argv
     assert list(made[3:5]) == words
 
 

@@ -19,7 +19,8 @@ import pytest
 from clocks import PATIENCE_S, comes
 
 from envkit.engine import BuildRequest
-from envkit.engine.docker import RUN_LABEL, DockerEngine
+from envkit.engine.docker import DockerEngine
+from envkit.engine.held import RUN_LABEL
 from envkit.plan import lockfile as locks
 from envkit.plan.spec import load
 from envkit.plan.update import suite_wish

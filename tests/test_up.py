@@ -583,6 +583,7 @@ def test_engines_have_names() -> None:
 
 def test_without_docker_auto_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("PATH", str(tmp_path))
     said_lines: list[str] = []
     assert connect("auto", said_lines.append).name == "local"
     assert "--engine local" in said_lines[-1]

@@ -12,7 +12,17 @@ from typer import Argument, Context, Exit, Option
 
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
-from envkit.cli.options import DTYPES, NAME_OR_FILE, PAGE_FORMATS, PythonPath, Quiet, detail, format_option, place_of
+from envkit.cli.options import (
+    DTYPES,
+    IMAGE_ENGINES,
+    NAME_OR_FILE,
+    PAGE_FORMATS,
+    PythonPath,
+    Quiet,
+    detail,
+    format_option,
+    place_of,
+)
 from envkit.cli.verdict import Printing, finish, judged_report
 from envkit.errors import UsageError
 
@@ -89,7 +99,10 @@ def debug(
     ] = "auto",
     network: Annotated[
         str, _container("--network", metavar="[bridge|host|none]", help="With --image: the container's network.")
-    ] = "bridge",
+    ] = "",
+    engine: Annotated[
+        str, _container("--engine", click_type=IMAGE_ENGINES, help="With --image: the engine that has the image.")
+    ] = "docker",
     volume: Annotated[
         list[str] | None,
         _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
@@ -178,11 +191,11 @@ def debug(
     if precision:
         if context.obj:
             raise UsageError("--precision and a command cannot be used together", "use only one of them")
-        place = place_of(image, python, "docker", gpus)
+        place = place_of(image, python, engine, gpus)
         # a warning is found, too
         printing = Printing(format, "warning", False, amount)
         _debug_precision(place, precision, dtype, autocast, code or Path(), budget, printing)
-    if not image and (volume or network != "bridge" or gpus != "auto" or env or user or workdir):
+    if not image and (volume or network or gpus != "auto" or env or user or workdir):
         kinds = "--volume, --network, --gpus, --env, --user and --workdir"
         raise UsageError(f"{kinds} only work with --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
@@ -203,20 +216,21 @@ def debug(
     ground: job.CommandTarget = job.LocalMachine()
     if image:
         from envkit.debug import container
-        from envkit.engine import DeclaredStart
-        from envkit.engine.docker import DockerEngine
+        from envkit.engine import Ability, DeclaredStart, needs
+        from envkit.engine.choice import connect
         from envkit.launch import job as jobs
         from envkit.launch import launch
         from envkit.runner import runner
-        from envkit.system.files import cache_dir
 
         shown, bound = runner.default_gpus(gpus), container.volumes(volume or ())
-        engine = DockerEngine(cache_dir())
-        runner.are_here(shown, engine)
+        connected = connect(engine, say)
+        needs(connected, Ability.FOLLOW)
+        runner.are_here(shown, connected)
         variables = launch.job_from(env=env or ()).environment.value or {}
         who = ":".join(map(str, jobs.user_of(user) or ()))
         placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
-        ground = container.Container(engine, image, shown, say, jobs.network(network), bound, placed)
+        joined = jobs.network(network) if network else ""
+        ground = container.Container(connected, image, shown, say, joined, bound, placed)
     with no_room.into(out or Path()):
         made = debugging.run(request, ground, facts.load(), say)
     if format == "html":

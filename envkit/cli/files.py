@@ -130,10 +130,10 @@ def check(
 
 def _digests() -> Callable[[str], str]:
     """What asks the registries, by way of the engine; raises Undecided where there is no engine."""
-    from envkit.engine.docker import DockerEngine
-    from envkit.system.files import cache_dir
+    from envkit.engine import Ability
+    from envkit.engine.choice import with_ability
 
-    return DockerEngine(cache_dir()).digest
+    return with_ability(Ability.DIGEST, say).digest
 
 
 @app.command(name="facts", rich_help_panel=WRITTEN)

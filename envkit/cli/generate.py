@@ -14,8 +14,9 @@ from typer import Argument, Exit, Option
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
 from envkit.cli.ending import say, warn
-from envkit.cli.options import LOCK_ENGINES, OUTPUT, SUITES
+from envkit.cli.options import IMAGE_ENGINES, LOCK_ENGINES, OUTPUT, SUITES
 from envkit.cli.verdict import Printing, finish
+from envkit.engine import Ability, needs
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,12 +168,15 @@ def _say_unpinned(lock: Lock | None) -> None:
 @app.command(rich_help_panel=MAKE)
 def base(
     suite: Annotated[str, Argument(metavar="SUITE", click_type=SUITES, help="bookworm or trixie.")] = "bookworm",
+    engine: Annotated[
+        str, Option("--engine", click_type=IMAGE_ENGINES, help="The engine that takes it in.")
+    ] = "docker",
 ) -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
     from envkit.engine.choice import connect
     from envkit.plan.update import suite_wish
 
-    found = connect("docker", say).resolve_base(suite_wish(suite), say)
+    found = connect(engine, say).resolve_base(suite_wish(suite), say)
     print(f"{found.ref} {found.sha256} ({found.how})")
 
 
@@ -226,7 +230,8 @@ def build(
         said = "--provenance makes every build another image, so it cannot be used with --verify or --output"
         raise UsageError(said, "use only one of them; `envkit push` brings the attestation to a registry")
     connected = connect(engine, say)
-    if not connected.containers and (output or provenance):
+    needs(connected, Ability.BUILD)
+    if Ability.LAYERS not in connected.abilities and (output or provenance):
         raise UsageError("--engine local makes no image to save or to attest", "use --engine docker")
     if vendored:
         made = vendor.load(vendored, say)
@@ -294,6 +299,7 @@ def save_inputs(
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     connected = connect(engine, say)
+    needs(connected, Ability.BUILD)
     made = ensure_lock(
         parsed_spec, facts.load(), lambda: connected, say,
         may_stay_open=may_stay_open, accept=accept, workshop=workshop,
@@ -342,6 +348,7 @@ def up(
     parsed_spec = load(options.spec_at(spec))
     can_be_built(parsed_spec.platform.value, tag)
     connected = connect(engine, say)
+    needs(connected, Ability.BUILD)
     runner.are_here(shown, connected)
     made, tables = pipeline.up(
         parsed_spec,

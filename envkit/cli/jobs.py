@@ -76,9 +76,7 @@ def run(
         said = f"the command `{context.args[0]}` must follow --" if context.args else "there is no command after --"
         raise UsageError(said, f"envkit run -- {words}")
     options.detail(quiet, False)
-    given = _options(
-        gpus, engine, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir
-    )
+    given = _options(gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
     _start(spec, engine, command, given, tag, flavor, print_it, not no_preflight, not no_explain)
 
 
@@ -107,16 +105,12 @@ def shell(
     options.detail(quiet, False)
     if not print_it and not (os.isatty(0) and os.isatty(1)):
         raise UsageError("a shell needs a terminal", "use `envkit run -- COMMAND` in scripts")
-    given = _options(
-        gpus, engine, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir
-    )
-    command = (os.environ.get("SHELL") or "sh",) if engine == "local" else ("bash",)
-    _start(spec, engine, command, given, tag, flavor, print_it, False, False)
+    given = _options(gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
+    _start(spec, engine, (), given, tag, flavor, print_it, False, False)
 
 
 def _options(
     gpus: str,
-    engine: str,
     env: list[str] | None,
     env_files: list[Path] | None,
     volumes: list[str] | None,
@@ -129,7 +123,7 @@ def _options(
     user: str | None,
     workdir: str | None,
 ) -> JobOptions:
-    """What the options mean, before any work; refuses those that an engine without containers cannot follow."""
+    """What the options mean, before any work."""
     from envkit.launch import job, launch
     from envkit.runner import runner
 
@@ -141,9 +135,6 @@ def _options(
         "--ulimit": ulimits or [],
         "--memory": [memory] if memory else [],
     }
-    given = {"--volume": volumes, "--user": user, "--workdir": workdir, **words}
-    if engine == "local" and (name := next((name for name, value in given.items() if value), "")):
-        raise UsageError(f"{name} is about a container, and --engine local has none", "leave one of them out")
     for one in publish or ():
         job.port(one)
     if network:
@@ -172,8 +163,9 @@ def _start(
     preflight: bool,
     explain: bool,
 ) -> NoReturn:
-    """Everything from the spec to the exit code."""
+    """Everything from the spec to the exit code; without ``command``, of a shell."""
     from envkit.build.possible import can_be_built
+    from envkit.engine import Ability
     from envkit.engine.choice import connect
     from envkit.launch import job
     from envkit.plan import lockfile as locks
@@ -181,24 +173,57 @@ def _start(
     from envkit.runner import runner
 
     parsed = load(options.spec_at(where))
-    can_be_built(parsed.platform.value, tag)
     connected = connect(engine, say)
+    _can_follow(given, connected)
+    builds = Ability.BUILD in connected.abilities
+    can_be_built(parsed.platform.value, tag if builds else "")
     runner.are_here(given.gpus, connected)
     lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
-    if not print_it and (lock is None or not job.is_built(lock, name, connected, flavor)):
+    if lock is not None and not builds:
+        _is_its_own(lock, tag, connected, flavor)
+    elif not print_it and (lock is None or not job.is_built(lock, name, connected, flavor)):
         lock = _built(parsed, name, connected, flavor)
+    if not command:
+        command = ("bash",) if connected.containers else (os.environ.get("SHELL") or "sh",)
     if lock is None:
         raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {where}` first")
     request = job.request(
         lock, name, job.project_of(parsed, Path.cwd()), command, given, os.environ, Path.cwd(),
         flavor=flavor, package=parsed.path.parent / parsed.project, containers=connected.containers,
     )  # fmt: skip
+    job.ready(request)  # also for a line to paste: an engine makes no folders, or makes them as root
     if print_it:
         _print(request, connected)
-    job.ready(request)
     if preflight:
         _fly(request, connected)
     _attend(parsed, request, connected, explain)
+
+
+def _can_follow(given: JobOptions, engine: Engine) -> None:
+    """Raises UsageError for an option that this engine could only drop without a word."""
+    from envkit.engine import Ability
+
+    about = {word for word in given.words if word.startswith("--")} if Ability.LIMITS not in engine.abilities else set()
+    if not engine.containers:
+        said = {"--volume": given.binds, "--user": given.user, "--workdir": given.workdir}
+        about |= {name for name, value in said.items() if value}
+    if about:
+        said_of = f"{min(about)} is about a container, and --engine {engine.name} has none"
+        raise UsageError(said_of, "leave one of them out")
+
+
+def _is_its_own(lock: Lock, image: str, engine: Engine, flavor: str) -> None:
+    """Raises UsageError where an engine that builds nothing is given no image, or that of another lock."""
+    from envkit.launch import job
+    from envkit.runner import runner
+
+    if not image:
+        said = f"the {engine.name} engine builds no image, and no saved one is named"
+        raise UsageError(said, "--tag image.tar, as `docker save` or `podman save` wrote it from the built image")
+    if not engine.labels(image).get(runner.LOCK_LABEL):
+        warn(f"envkit: {image} does not say which lock it is of; it is taken as it is")
+    elif not job.is_built(lock, image, engine, flavor):
+        raise UsageError(f"{image} is of another lock than this spec's", "build, save, and name the new file")
 
 
 def _built(spec: Spec, name: str, engine: Engine, flavor: str) -> Lock:
@@ -266,9 +291,12 @@ def _attend(spec: Spec, request: JobRequest, engine: Engine, explain: bool) -> N
         return seen[0].exit
 
     end = engine.attend(request, attend)
-    if why := end.not_started or (refused(end.exit, seen[0].text[-1000:]) if seen else ""):
+    if end.doubt:
+        warn(f"envkit: it is not certain that the command had its GPUs: {end.doubt}")
+    code, why = refused(end.exit, seen[0].text[-1000:]) if seen and not end.not_started else (end.exit, end.not_started)
+    if why:
         warn(f"envkit: the command was not started: {why}")
-        raise Exit(end.exit)
+        raise Exit(code)
     if end.exit == 0:
         raise Exit(0)
     if end.out_of_memory:

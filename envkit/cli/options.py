@@ -86,8 +86,9 @@ FORMATS = Choice("format", ("console", "json", "junit", "html", "prometheus", "n
 CHECK_FORMATS = Choice("format", ("console", "json", "sarif", "github", "gitlab", "junit", "html"))
 PAGE_FORMATS = Choice("format", ("console", "json", "html"))
 DATA_FORMATS = Choice("format", ("console", "json"))
-ENGINES = Choice("engine", ("docker", "local", "auto"))
-LOCK_ENGINES = Choice("engine", ("docker", "none", "auto"))
+ENGINES = Choice("engine", ("docker", "podman", "charliecloud", "apptainer", "local", "auto"))
+LOCK_ENGINES = Choice("engine", ("docker", "podman", "none", "auto"))
+IMAGE_ENGINES = Choice("engine", ("docker", "podman", "auto"))
 SEVERITIES = Choice("severity", ("note", "warning", "error"), also=("NOTE", "WARNING", "ERROR"))
 STYLES = Choice("exit style", ("envkit", "nagios", "slurm"))
 FLAVORS = Choice("flavor", ("runtime", "devel", "debug"))
@@ -135,7 +136,10 @@ SpecPath = Annotated[
 EngineName = Annotated[
     str,
     _where(
-        "--engine", click_type=ENGINES, help="Where images are built and run; local is a private virtual environment."
+        "--engine",
+        click_type=ENGINES,
+        help="Where images are built and run; local is a private virtual environment, charliecloud and apptainer run "
+        "saved images, auto takes the first of docker, podman and local that answers.",
     ),
 ]
 Format = Annotated[str, format_option(FORMATS)]

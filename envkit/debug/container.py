@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envkit.debug.job import COMPANION
-from envkit.engine import DeclaredStart, Say
-from envkit.engine.docker import DockerEngine
+from envkit.engine import DeclaredStart, Engine, Say
 from envkit.errors import UsageError
 from envkit.system.proc import Completed
 
@@ -23,11 +22,11 @@ class Container:
     ``placed`` holds the variables, the user and the working folder that count in the place of the image's.
     """
 
-    engine: DockerEngine
+    engine: Engine
     image: str
     gpus: tuple[str, ...]
     say: Say
-    network: str = "bridge"
+    network: str = ""
     volumes: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
     placed: DeclaredStart | None = None
     root: Path = Path()

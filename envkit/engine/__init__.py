@@ -1,16 +1,19 @@
-"""What can build an image and run envkit's payload in it: Docker, or a private virtual environment.
+"""What can build an image and run envkit's payload in it: Docker, Podman, or a private virtual environment; and what
+runs an image that one of the first two has saved: Charliecloud and Apptainer.
 
-``docker`` is imported by ``envkit.engine.docker`` alone; ``envkit.engine.local`` needs nothing but uv.
+``docker`` is imported by ``envkit.engine.docker`` alone; ``envkit.engine.local`` needs nothing but uv, and the others
+the program that they are named after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from envkit.errors import Undecided
+from envkit.errors import Undecided, UsageError
 from envkit.system.proc import Completed
 
 Start = Callable[[Sequence[str]], Sequence[str]]  # the container's whole command line for the payload's own words
@@ -162,11 +165,13 @@ class JobLine:
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How a job ended: its exit code, above 128 for a signal; ``not_started`` is why there was none, empty if there was
-    one.  ``out_of_memory``: the kernel killed a process of it at its memory limit."""
+    one.  ``out_of_memory``: the kernel killed a process of it at its memory limit.  ``doubt`` is why it is not sure
+    that it had the GPUs that it was to have, empty if it is."""
 
     exit: int
     not_started: str = ""
     out_of_memory: bool = False
+    doubt: str = ""
 
 
 # Runs a command line for the person who waits: its exit code, negative for a signal.
@@ -186,6 +191,23 @@ def where_they_lie(argv: Sequence[str], mounts: Mapping[str, Path]) -> list[str]
     return [place(word) for word in argv]
 
 
+class Ability(StrEnum):
+    """What not every engine can do; the words are those of a refusal."""
+
+    BUILD = "build an image"
+    LAYERS = "tell an image's layers"
+    COMPILE = "compile a package"
+    FOLLOW = "run a command under `envkit debug`"
+    DIGEST = "ask a registry for a digest"
+    LIMITS = "give a container limits and a network of its own"
+    PUSH = "push an image"
+    JOIN = "join images of several platforms under one name"
+    ATTEST = "attest how an image was built"
+
+
+CONTAINERS = frozenset(Ability)  # what an engine with images and layers of its own can do
+
+
 class Engine(Protocol):
     """One way to make an environment and to look into it.
 
@@ -196,6 +218,7 @@ class Engine(Protocol):
     name: str
     where: str  # what a report calls it, without credentials
     containers: bool  # False for one that has neither bases nor layers: a virtual environment on this machine
+    abilities: frozenset[Ability]
 
     def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
         """The base as pinned: what is here already, else the registry's, else one made from packages."""
@@ -284,3 +307,37 @@ class Engine(Protocol):
 
     def remove(self, image: str) -> None:
         """Takes ``image`` away; one that does not exist is no error."""
+
+    def follow(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        mounts: Mapping[str, tuple[Path, bool]],
+        gpus: tuple[str, ...] = (),
+        network: str = "",
+        placed: DeclaredStart | None = None,
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Runs ``argv``, a person's own command, as a person would: writable, with the network ``network`` (the
+        engine's own if empty), and with ``placed`` as in ``run``.
+
+        It may trace its own processes, for that is what it is run for.  ``mounts`` are bound at their paths, each with
+        whether it may be written to.  ``gpus`` enter as for ``run``, which says what is raised.
+        """
+
+    def digest(self, ref: str) -> str:
+        """The digest ("sha256:...") that the registry has for ``ref`` now; nothing is pulled."""
+        ...
+
+
+def cannot(engine: Engine, ability: Ability) -> UsageError:
+    """The error for an engine that lacks ``ability``."""
+    return UsageError(f"the {engine.name} engine cannot {ability.value}", "use --engine docker or --engine podman")
+
+
+def needs(engine: Engine, ability: Ability) -> None:
+    """Raises UsageError, before any work, for an engine that lacks ``ability``."""
+    if ability not in engine.abilities:
+        raise cannot(engine, ability)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import os
-import posixpath
 import queue
 import shutil
 import tarfile
@@ -37,6 +36,7 @@ import requests.exceptions
 from docker.utils.socket import frames_iter
 
 from envkit.engine import (
+    CONTAINERS,
     WORK,
     Attend,
     BaseRequest,
@@ -55,21 +55,20 @@ from envkit.engine import (
     buildx,
     docker_push,
     docker_run,
+    held,
     platforms,
     reaper,
     store,
 )
-from envkit.engine.endpoint import client, endpoint
+from envkit.engine.endpoint import SOCKET, client, endpoint
+from envkit.engine.held import RUN_LABEL, TREE_LABEL
 from envkit.engine.leftovers import DRAFT, abandoned, new_draft, stale_drafts
 from envkit.engine.output import Output
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, started, unreachable, words_of
-from envkit.errors import EnvkitError, Undecided, UsageError, one_line
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.system import proc
 from envkit.system.files import is_full
 from envkit.system.proc import Completed
-
-RUN_LABEL = "io.envkit.run"  # on every container envkit starts
-TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
 _AHEAD_S = 10.0  # for an image of layers that another image has just taken in: names and a few files; 0.1 s was seen
 _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
@@ -79,9 +78,8 @@ _GONE_S = 10  # from the end of a container's output to its removal; 0.1 s is us
 _PAYLOAD_DIR = "/envkit"
 _VOLUME_SIZE = 1 << 30  # bytes of a VOLUME in memory: caches of compiled kernels, under 100 MB in the smoke suite
 _MOST_MADE = 10 << 30  # bytes that a container which compiles may give back; the largest known wheel has 1 GB
-_MOST_VOLUMES = 64  # of one image; public ones declare up to five
 _MOST_COPIED = 4  # VOLUMEs with files: the engine copies them, and of nested ones the same files for each
-_PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # as an engine says them -> as an image does
+_DROPPED_FIX = "if Podman answers in Docker's place, use --engine podman; else see the engine's log"
 _NO_LOG = docker.types.LogConfig(type="none")  # the engine's own log of the output would fill its disk
 
 
@@ -131,14 +129,23 @@ class DockerEngine:
 
     name = "docker"
     containers = True
+    abilities = CONTAINERS
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self.endpoint = endpoint(os.environ)
         self.where = self.endpoint.shown
+        self.usual = self.endpoint.host == SOCKET  # the one that nobody had to name
         with _asking():
             self._client = client(self.endpoint, _API_S)
             self._info = dict(self._client.info())
+
+    @property
+    def is_podman(self) -> bool:
+        """Whether Podman answers in Docker's place."""
+        with _asking():
+            parts = self._client.version().get("Components") or ()
+        return any(str(part.get("Name", "")).startswith("Podman") for part in parts)
 
     # -- bases
 
@@ -393,7 +400,7 @@ class DockerEngine:
     def file(self, image: str, path: str) -> bytes:
         """The content of a file of ``image``, read from a container that is never started."""
         with self._gone_in_the_end() as name:
-            container = self._hold(name, image, self._volumes(image), ())
+            container = self._hold(name, image, held.volumes(image, self._facts(image)), ())
             try:
                 with _asking(docker.errors.NotFound):
                     pieces, _ = self._client.api.get_archive(container, path)
@@ -451,14 +458,7 @@ class DockerEngine:
 
     def declared(self, image: str) -> DeclaredStart:
         """The ENTRYPOINT, CMD, ENV, USER and WORKDIR of ``image``; UsageError if the engine has no such image."""
-        config = self._facts(image)["Config"]
-        return DeclaredStart(
-            tuple(config.get("Entrypoint") or ()),
-            tuple(config.get("Cmd") or ()),
-            dict(entry.partition("=")[::2] for entry in config.get("Env") or ()),
-            str(config.get("User") or ""),
-            str(config.get("WorkingDir") or ""),
-        )
+        return held.declared(self._facts(image)["Config"])
 
     def remove(self, image: str) -> None:
         """Takes the name ``image`` away, and its content if it has no other."""
@@ -503,7 +503,7 @@ class DockerEngine:
         *,
         mounts: Mapping[str, tuple[Path, bool]],
         gpus: tuple[str, ...] = (),
-        network: str = "bridge",
+        network: str = "",
         placed: DeclaredStart | None = None,
         timeout_s: float,
         say: Say,
@@ -521,7 +521,7 @@ class DockerEngine:
             with _asking():
                 host = api.create_host_config(
                     auto_remove=True,
-                    network_mode=network,
+                    network_mode=network or "bridge",
                     cap_add=["SYS_PTRACE"],
                     init=False,
                     shm_size=1 << 30,
@@ -534,11 +534,13 @@ class DockerEngine:
                 if placed is not None:
                     own |= _placed(placed)
                 created = api.create_container(image, list(argv), stdin_open=True, host_config=host, **own)
+                if why := self._dropped(str(created["Id"]), gpus):
+                    raise Undecided(why, _DROPPED_FIX)
             return self._attended(str(created["Id"]), image, list(argv), timeout_s, say, None)
 
     def job_line(self, request: JobRequest) -> JobLine:
         """`docker run` for ``request``, whose container goes by itself."""
-        return docker_run.line(request, self._info)
+        return docker_run.line(request, docker_run.terms(self._info))
 
     def attend(self, request: JobRequest, attend: Attend) -> JobEnd:
         """`docker run` by ``attend``, of a container that stays until the engine has said how it ended.
@@ -548,13 +550,24 @@ class DockerEngine:
         self._same_platform(request.image)
         with self._gone_in_the_end() as name:
             own = ("--name", name, "--label", f"{RUN_LABEL}=1", "--pull", "never")
-            code = attend(docker_run.line(request, self._info, own))
+            code = attend(docker_run.line(request, docker_run.terms(self._info), own))
             try:
                 with _asking(docker.errors.NotFound):
                     state = dict(self._client.api.inspect_container(name)["State"])
+                    doubt = self._dropped(name, request.gpus)
             except docker.errors.NotFound:
                 raise Undecided("the docker engine made no container, as it says above", "see its log") from None
-        return docker_run.end(code, state)
+        return replace(docker_run.end(code, state), doubt=doubt)
+
+    def _dropped(self, container: str, gpus: Sequence[str]) -> str:
+        """Why a container that was asked for with ``gpus`` has none, empty if the engine's record of it names some:
+        Podman's Docker API before 5.4 takes the request and drops it without a word (containers/podman#22645)."""
+        if not gpus:
+            return ""
+        record = self._client.api.inspect_container(container).get("HostConfig") or {}
+        if record.get("DeviceRequests") or record.get("Devices"):
+            return ""
+        return "the docker engine took the request for GPUs and dropped it: its record of the container names none"
 
     def compile(
         self, image: str, argv: Sequence[str], given: Path, made: Path, *, timeout_s: float, say: Say
@@ -595,27 +608,8 @@ class DockerEngine:
                     raise Undecided(said, "see what the package's build writes there")
 
     def _same_platform(self, image: str) -> None:
-        """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
-        facts = self._facts(image)
-        processor = str(self._info.get("Architecture", ""))
-        own = (str(self._info.get("OSType", "")), _PROCESSORS.get(processor, processor))
-        given = (str(facts.get("Os", "")), str(facts.get("Architecture", "")))
-        if all(own) and all(given) and own != given:
-            raise Undecided(
-                f"the image {image} is for {one_line('/'.join(given))} and this engine runs {'/'.join(own)}",
-                f"build or pull it for this machine (--platform {'/'.join(own)}), or run envkit on a machine of that "
-                "kind",
-            )
-
-    def _volumes(self, image: str) -> list[str]:
-        """The VOLUMEs that ``image`` declares; raises Undecided for more than any image has."""
-        declared = sorted({posixpath.normpath(path) for path in self._facts(image)["Config"].get("Volumes") or ()})
-        if len(declared) > _MOST_VOLUMES:
-            raise Undecided(
-                f"the image {image} declares {len(declared)} VOLUMEs, more than the {_MOST_VOLUMES} that a run mounts",
-                "declare the one folder that holds them all",
-            )
-        return declared
+        own = (str(self._info.get("OSType", "")), str(self._info.get("Architecture", "")))
+        held.same_platform(image, self._facts(image), *own)
 
     def _hold(self, name: str, image: str, volumes: Sequence[str], copied: Sequence[str]) -> str:
         """Makes a container that is never started, for its files.  It has the payload's folder and the engine's copies
@@ -653,7 +647,8 @@ class DockerEngine:
 
         The engine puts files into no volume that the container itself may only read, hence a container to lay them in.
         """
-        volumes = [path for path in self._volumes(image) if path not in (_PAYLOAD_DIR, "/tmp", "/dev/shm")]
+        declared = held.volumes(image, self._facts(image))
+        volumes = [path for path in declared if path not in (_PAYLOAD_DIR, "/tmp", "/dev/shm")]
         holder = self._hold(name, image, volumes, ())
         copied = [path for path in volumes if self._has_files(holder, path)]
         if len(copied) > _MOST_COPIED:
@@ -703,6 +698,8 @@ class DockerEngine:
             # What is to run of the image's entry point is part of the command, and is under the same limits.
             own |= {"entrypoint": "", "healthcheck": {"test": ["NONE"]}}
             container = str(api.create_container(image, command, stdin_open=True, host_config=host, **own)["Id"])
+            if why := self._dropped(container, gpus):
+                raise Undecided(why, _DROPPED_FIX)
             api.remove_container(holder, force=True)  # its volumes are the other's now, and go with that one
             for stale in abandoned(api.containers(all=True, filters={"label": RUN_LABEL}), container):
                 with suppress(docker.errors.APIError):  # another envkit may be at it too

@@ -1,52 +1,74 @@
-"""The line of `docker run` for a job: what a person would type, word by word."""
+"""The line of `docker run`, or of `podman run`, for a job: what a person would type, word by word."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from envkit.credentials import names_secret
-from envkit.engine import Bind, JobEnd, JobLine, JobRequest
+from envkit.engine import JobEnd, JobLine, JobRequest
 
 # A rootless engine's root is this machine's user, and its other users are nobody here.
 ROOTLESS, REMAPPED = "name=rootless", "name=userns"
+# What the first process that `--init` gives a container says of a command that it could not start: tini's src/tini.c
+# (Docker), catatonit's catatonit.c (Podman), which does not name it.
 _TINI = re.compile(r"\[FATAL tini \([0-9]+\)\] exec (.+) failed: (.+?)\s*\Z")
+_CATATONIT = re.compile(r"ERROR \(catatonit:[0-9]+\): failed to exec pid1: (.+?)\s*\Z")
 _VOLUME = re.compile(r"[^:,\"\n]+")
 
 
-def gpu_options(info: Mapping[str, Any], gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that give ``gpus`` to a container of an engine that says ``info`` of itself.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What decides the words of a line: the ``program``, whether GPUs are asked for by "cdi" or by the option "gpus",
+    whether its root is this machine's user (``rootless``) and whether its users are others here (``remapped``)."""
+
+    program: str = "docker"
+    gpus: str = "cdi"
+    rootless: bool = False
+    remapped: bool = False
+
+
+def terms(info: Mapping[str, Any]) -> Terms:
+    """The terms of a Docker Engine that says ``info`` of itself.
 
     Devices by CDI where the engine reads such files, else `--gpus` where it has NVIDIA's runtime, which that option
     asks for; an engine with neither is given CDI's words, for its refusal names what is missing.
     """
+    security = " ".join(map(str, info.get("SecurityOptions") or ()))
+    by_option = not info.get("CDISpecDirs") and "nvidia" in (info.get("Runtimes") or {})
+    return Terms("docker", "gpus" if by_option else "cdi", ROOTLESS in security, REMAPPED in security)
+
+
+def _gpu_options(by: Terms, gpus: tuple[str, ...]) -> tuple[str, ...]:
     if not gpus:
         return ()
-    if not info.get("CDISpecDirs") and "nvidia" in (info.get("Runtimes") or {}):
+    if by.gpus == "gpus":
         return ("--gpus", "all" if gpus == ("all",) else '"device=' + ",".join(gpus) + '"')
     return tuple(word for gpu in gpus for word in ("--device", f"nvidia.com/gpu={gpu}"))
 
 
-def line(request: JobRequest, info: Mapping[str, Any], own: tuple[str, ...] = ("--rm",)) -> JobLine:
+def line(request: JobRequest, by: Terms, own: tuple[str, ...] = ("--rm",)) -> JobLine:
     """`docker run` for ``request``; ``own`` are the words on what becomes of the container itself.
 
     The value of a variable whose name says that it is a secret is no word of the line, which every user of the machine
     can read: it is handed over in the environment.
     """
-    words = ["docker", "run", *own]
+    words = [by.program, "run", *own]
     if request.stdin or request.terminal:
         words.append("--interactive")
     if request.terminal:
         words.append("--tty")
-    words += [*gpu_options(info, request.gpus), *request.options]
-    security = " ".join(map(str, info.get("SecurityOptions") or ()))
+    words += [*_gpu_options(by, request.gpus), *request.options]
     if request.user is not None:
-        uid, gid = (0, 0) if ROOTLESS in security else request.user
+        uid, gid = (0, 0) if by.rootless else request.user
         words += ["--user", f"{uid}:{gid}"]
-        if REMAPPED in security:
+        if by.remapped:
             words += ["--userns", "host"]
     secrets = {}
     for name, value in request.env.items():
@@ -54,17 +76,21 @@ def line(request: JobRequest, info: Mapping[str, Any], own: tuple[str, ...] = ("
             secrets[name] = value
         words += ["--env", name if name in secrets else f"{name}={value}"]
     for bind in request.binds:
-        words += _bound(bind)
+        words += bound(bind.source, bind.target, bind.writable)
     if request.workdir:
         words += ["--workdir", request.workdir]
     return JobLine((*words, request.image, *request.argv), secrets)
 
 
-def refused(code: int, text: str) -> str:
-    """Why the first process that `--init` gives a container could not start the command, by the last words ``text`` of
-    one that ended with ``code``; empty if it did.  It is tini, whose codes are a shell's (its src/tini.c)."""
-    found = _TINI.search(text) if code in (126, 127) else None
-    return f"{found[1]}: {found[2]}" if found else ""
+def refused(code: int, text: str) -> tuple[int, str]:
+    """A shell's exit code for a command that the first process that `--init` gives a container could not start, and
+    why, by the last words ``text`` of one that ended with ``code``; ``code`` and an empty text if it did.  tini's
+    codes are a shell's, catatonit's is 1 (its die in catatonit.c)."""
+    if code in (126, 127) and (found := _TINI.search(text)):
+        return code, f"{found[1]}: {found[2]}"
+    if code == 1 and (found := _CATATONIT.search(text)):
+        return 127 if found[1] == os.strerror(errno.ENOENT) else 126, found[1]
+    return code, ""
 
 
 def end(code: int, state: Mapping[str, Any]) -> JobEnd:
@@ -76,11 +102,11 @@ def end(code: int, state: Mapping[str, Any]) -> JobEnd:
     return JobEnd(exit, out_of_memory=bool(state.get("OOMKilled")))
 
 
-def _bound(bind: Bind) -> list[str]:
+def bound(source: str, target: str, writable: bool) -> list[str]:
     """`--volume`, whose form everybody knows, or for a name that has its separators `--mount`, a line of CSV."""
-    if _VOLUME.fullmatch(bind.source) and _VOLUME.fullmatch(bind.target):
-        return ["--volume", f"{bind.source}:{bind.target}" + ("" if bind.writable else ":ro")]
-    fields = ["type=bind", f"source={bind.source}", f"target={bind.target}", *([] if bind.writable else ["readonly"])]
+    if _VOLUME.fullmatch(source) and _VOLUME.fullmatch(target):
+        return ["--volume", f"{source}:{target}" + ("" if writable else ":ro")]
+    fields = ["type=bind", f"source={source}", f"target={target}", *([] if writable else ["readonly"])]
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return ["--mount", text.getvalue()]

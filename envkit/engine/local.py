@@ -20,6 +20,7 @@ from pathlib import Path
 
 from envkit.credentials import names_secret
 from envkit.engine import (
+    Ability,
     Attend,
     BaseRequest,
     BuildRequest,
@@ -32,6 +33,7 @@ from envkit.engine import (
     Say,
     Start,
     StoredImage,
+    cannot,
     where_they_lie,
 )
 from envkit.engine.trouble import explain
@@ -68,6 +70,7 @@ class LocalEngine:
 
     name = "local"
     containers = False
+    abilities = frozenset({Ability.BUILD})
     where = "this machine"
 
     def __init__(self, root: Path) -> None:
@@ -200,6 +203,25 @@ class LocalEngine:
         size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
         return StoredImage(f"venv:{venv.name}", size, roots=(venv,))
 
+    def follow(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        mounts: Mapping[str, tuple[Path, bool]],
+        gpus: tuple[str, ...] = (),
+        network: str = "",
+        placed: DeclaredStart | None = None,
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Not possible: without --image, `envkit debug` runs a command of this machine."""
+        raise cannot(self, Ability.FOLLOW)
+
+    def digest(self, ref: str) -> str:
+        """Not possible: it speaks to no registry."""
+        raise cannot(self, Ability.DIGEST)
+
     def file(self, image: str, path: str) -> bytes:
         """Not possible: what is not in the virtual environment is this machine's own."""
         raise UsageError(f"the environment {image} is no image", "use --engine docker")
@@ -214,11 +236,11 @@ class LocalEngine:
 
     def push(self, image: str, ref: str, say: Say) -> str:
         """Never: no registry takes an environment."""
-        raise UsageError("an environment on this machine is no image to push", "use --engine docker")
+        raise cannot(self, Ability.PUSH)
 
     def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
         """Never, as for ``push``."""
-        raise UsageError("an environment on this machine is no image to push", "use --engine docker")
+        raise cannot(self, Ability.JOIN)
 
     def elsewhere(self) -> bool:
         """Never."""

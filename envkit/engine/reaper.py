@@ -16,10 +16,10 @@ _CREATED_S = 20.0  # an engine under load goes on for seconds with a container t
 _START = "import sys; sys.path.append(sys.argv[1]); from envkit.engine.reaper import main; main()"
 
 
-def command(container: str) -> list[str]:
-    """The command line that waits beside envkit for the container of that name; the folder it works in is not searched
-    for modules."""
-    return [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2]), container]
+def command(container: str, podman: str = "") -> list[str]:
+    """The command line that waits beside envkit for the container of that name, of the engine that docker's
+    configuration names or of the program ``podman``; the folder it works in is not searched for modules."""
+    return [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2]), container, podman]
 
 
 def holder_of(container: str) -> str:
@@ -33,11 +33,23 @@ def main() -> None:
         return
     deadline = time.monotonic() + _CREATED_S
     while time.monotonic() < deadline:
-        gone = _removed(sys.argv[2])
-        _removed(holder_of(sys.argv[2]))
+        if podman := sys.argv[3]:
+            gone = _removed_by(podman, sys.argv[2])
+        else:
+            gone = _removed(sys.argv[2])
+            _removed(holder_of(sys.argv[2]))
         if gone:
             return
         time.sleep(0.5)
+
+
+def _removed_by(podman: str, container: str) -> bool:
+    from envkit.system import proc
+
+    if proc.run([podman, "container", "exists", container], timeout_s=60).exit:
+        return False
+    words = ["rm", "--force", "--time", "0", "--volumes", "--ignore", container]
+    return proc.run([podman, "--log-level=error", *words], timeout_s=60).exit == 0
 
 
 def _removed(container: str) -> bool:

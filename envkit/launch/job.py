@@ -17,7 +17,7 @@ from pathlib import Path
 
 from envkit.build.flags import HOME, WORKSPACE, run_flags, stack
 from envkit.credentials import names_secret
-from envkit.engine import Bind, Engine, JobRequest
+from envkit.engine import Ability, Bind, Engine, JobRequest
 from envkit.errors import UsageError, one_line
 from envkit.launch import launch
 from envkit.plan import lockfile as locks
@@ -229,8 +229,9 @@ def folder_of(name: str) -> Path:
 def debug_words(job: JobRequest, engine: Engine) -> list[str]:
     """The command line of `envkit debug` for the same job; values of secrets are left to the environment."""
     words = ["envkit", "debug"]
-    if not engine.containers:
+    if Ability.FOLLOW not in engine.abilities:
         return [*words, "--", *engine.job_line(job).argv]
+    words += [] if engine.name == "docker" else ["--engine", engine.name]
     words += ["--image", job.image, "--gpus", ",".join(job.gpus) or "none"]
     for bind in job.binds:
         if Path(bind.source).is_absolute():
