@@ -186,6 +186,7 @@ def push(
     You log in with `docker login` before. Prints the name with the digest.
     """
     from envkit.build.possible import can_be_pushed
+    from envkit.engine import Ability, needs
     from envkit.engine.choice import connect
     from envkit.launch import job
     from envkit.plan import lockfile as locks
@@ -198,6 +199,9 @@ def push(
     lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
     pushed.read(parsed)  # what cannot be read could not be written either
     connected = connect(engine, say)
+    needs(connected, Ability.PUSH)
+    if index:
+        needs(connected, Ability.JOIN)
     if lock is None or (connected.containers and not job.is_built(lock, name, connected, flavor)):
         words = " ".join(["envkit build", *([] if spec == Path() else [str(spec)])])
         raise UsageError(f"there is no image {name} of this spec and its lock", f"run `{words}` first")
