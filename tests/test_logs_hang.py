@@ -280,6 +280,8 @@ def test_states_of_one_rank_add_up() -> None:
     flight_state = _event("flight-state", 0, enqueued="9", completed="8", op="A", where="x.py:1 in f")
     (row,) = hang.table(_story(flight_state, _event("c10d-last-work", 0)))
     assert (row.enqueued, row.completed, row.operation, row.where) == (9, 8, "A", "x.py:1 in f")
+    (row,) = hang.table(_story(_event("flight-state", completed="1"), flight_state))  # nobody knows whose the first is
+    assert (row.rank, row.completed) == (0, 8)
     (row,) = hang.table(_story(flight_state, _event("flight-state", 0, op="B", where="y.py:2 in g")))
     assert (row.operation, row.where) == ("A", "x.py:1 in f")
 
