@@ -310,3 +310,10 @@ def test_a_line_counts_as_quoted_but_for_white_space() -> None:
     assert public_logs.quoted("a  b", ["x a b y"])
     assert public_logs.quoted("x a b y", ["a b"])
     assert not public_logs.quoted("a b", ["", "c"])
+
+
+def test_a_bus_error_is_of_shared_memory_where_the_log_speaks_of_it() -> None:
+    crash = "bash: line 1: 17 Bus error               python3 -u train.py\n"
+    shared = told("batch 3 in /dev/shm/psm_c0d40cbe\n" + crash)
+    assert (shared.category, shared.cause) == ("not-gpu-env", "container-config")
+    assert told("batch 3\n" + crash).category == "insufficient-evidence"

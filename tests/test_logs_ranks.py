@@ -311,3 +311,10 @@ def test_a_pattern_takes_linear_time(row: dict[str, str]) -> None:
         hostile = (piece * (8192 // len(piece) + 1))[:8192]
         with costs_less(0.3):
             pattern.search(hostile)
+
+
+def test_ranks_that_all_wait_to_receive_are_told_as_that() -> None:
+    both = told("\n".join(_timeout(rank, op="RECV") for rank in range(2)))
+    assert (both.category, both.cause) == ("nccl-timeout-hang", "rank-desync")
+    assert "none of them to send" in both.because
+    assert "none of them" not in told("\n".join(map(_timeout, range(2)))).because

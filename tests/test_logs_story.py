@@ -342,3 +342,28 @@ def test_the_timeline_has_one_root_where_one_was_chosen() -> None:
 def test_the_whole_chain_answers_a_log_without_a_failure() -> None:
     found = told("epoch 1 took 3 s\n")
     assert (found.category, found.timeline) == ("insufficient-evidence", ())
+
+
+def test_an_order_to_end_is_the_cause_only_of_what_came_after_it() -> None:
+    waited, ended = event(at(3, rank=0), "late", category=C), event(at(9), "order", category="not-gpu-env")
+    assert roles(waited, ended) == [ROOT, CASCADE]
+    assert roles(event(at(3), "order", category="not-gpu-env"), event(at(9, rank=0), "late", category=C)) == [
+        ROOT,
+        CASCADE,
+    ]
+    assert roles(event(at(3, rank=0), "sticky", "cuda"), ended) == [ROOT, CASCADE]
+    assert roles(event(at(3, rank=0), "warning", category=B), ended) == [ROOT, ROOT]
+
+
+def test_what_a_log_that_ends_well_reported_was_survived() -> None:
+    logged = "ERROR request 3\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB\nINFO on\n"
+    assert told(logged + "INFO all work finished without errors\n").category == "insufficient-evidence"
+    assert told(logged + "INFO giving up\n").category == B
+
+
+def test_the_line_of_a_message_that_says_what_is_wrong_is_quoted_too() -> None:
+    raised = (
+        'Traceback (most recent call last):\n  File "a.py", line 3, in load\n    x()\n'
+        "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for head.weight: 10 is not 20.\n"
+    )
+    assert any("size mismatch" in mark.line.text for mark in told(raised).evidence)
