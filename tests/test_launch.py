@@ -264,6 +264,7 @@ def test_paths_users_and_the_program_are_looked_up_in_the_image(tmp_path: Path) 
     assert paths["/usr/local/cuda/lib64"] == Inside("directory", "/usr/local/cuda-13.0/lib64", 0, 0, 0o755)
     assert paths["/none"].kind == "absent"
     assert paths["/lib/x.so"].kind == "file"
+    assert {"/", "/tmp", "/root", "/home", "/home/dev"} <= paths.keys()  # where a program writes unasked
     assert made.accounts.value == (Account("root", 0, 0, "/root"), Account("dev", 1000, 100, "/home/dev"))
     assert made.program.value == "/usr/bin/tool"
     assert other.program.value == ""  # a file that nobody may execute is no program
