@@ -194,6 +194,8 @@ def _start(
     job.ready(request)  # also for a line to paste: an engine makes no folders, or makes them as root
     if print_it:
         _print(request, connected)
+    if lock.project and "PYTHONPATH" not in request.env:
+        warn(f"{lock.project.name} is imported as it was built, not from its folder: build again after a change")
     if preflight:
         _fly(request, connected)
     _attend(parsed, request, connected, explain)
