@@ -148,6 +148,20 @@ def test_compose_runs_the_job_of_envkit_run() -> None:
     assert document["configs"]["guard"]["content"].startswith('"""The entry point of an image')
 
 
+def test_a_volume_of_a_person_s_is_none_of_the_file_s_own() -> None:
+    named = replace(TASK, binds=(Mount("home", "/mine"), Mount("workspace", "/other", read_only=True)))
+    document = interpolated(yaml.safe_load(exporters.compose(LOCK, Flavor.RUNTIME, named)))
+    volumes = {key: one["name"] for key, one in document["volumes"].items()}
+    found = {one["target"]: volumes.get(one["source"]) for one in document["services"]["envkit"]["volumes"]}
+    assert (found["/mine"], found["/other"]) == ("home", "workspace") and found["/home/job"].startswith(
+        "team-v2.train-"
+    )
+    placed = replace(TASK, binds=(Mount("/code", "/workspace"), Mount("/scratch", "/home/job")))
+    document = yaml.safe_load(exporters.compose(LOCK, Flavor.RUNTIME, placed))
+    assert [one["source"] for one in document["services"]["envkit"]["volumes"]] == ["/code", "/scratch"]
+    assert [*document["services"]] == ["envkit"] and "depends_on" not in document["services"]["envkit"]
+
+
 def test_compose_gives_every_word_as_it_was() -> None:
     job = interpolated(yaml.safe_load(exporters.compose(LOCK, Flavor.RUNTIME, HOSTILE_TASK)))["services"]["envkit"]
     assert job["command"] == ["python", *EVERY]
@@ -193,8 +207,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("task", [TASK, HOSTILE_TASK], ids=["plain", "hostile"])
+@pytest.mark.parametrize(("release", "task"), [*((release, TASK) for release in RELEASES), (NEWEST, HOSTILE_TASK)])
 def test_kubernetes_documents_are_strictly_valid(release: str, task: Task) -> None:
     made = documents(schedulers.kubernetes_job(LOCK, task))
     assert [one["kind"] for one in made] == ["ConfigMap", "PersistentVolumeClaim", "PersistentVolumeClaim", "Job"]
@@ -391,7 +404,15 @@ def test_a_development_container_has_the_job_s_volumes_and_variables() -> None:
         exporters.devcontainer(LOCK, replace(TASK, argv=(), env=dict(zip("ABC", EVERY[30:33], strict=True))))
     )
     assert made["containerEnv"] == dict(zip("ABC", EVERY[30:33], strict=True))
-    assert {"source": "/data", "target": "/data", "type": "bind"} in made["mounts"]
+    assert made["mounts"][2:] == ["type=bind,source=/data,target=/data,readonly"]
+    for bind, shown in (
+        (Mount("/d,e", "/data"), {"type": "bind", "source": "/d,e", "target": "/data"}),
+        (Mount("named", "/data"), {"type": "volume", "source": "named", "target": "/data"}),
+    ):
+        (last,) = json.loads(exporters.devcontainer(LOCK, replace(TASK, argv=(), binds=(bind,))))["mounts"][2:]
+        assert last == shown
+    with pytest.raises(UsageError, match="has a comma"):
+        exporters.devcontainer(LOCK, replace(TASK, argv=(), binds=(Mount("/d,e", "/data", read_only=True),)))
     assert made["runArgs"][-8:-4] == ["--shm-size", "16g", "--memory", "64g"]
     held = json.loads(exporters.devcontainer(LOCK, replace(TASK, argv=())))
     assert held["containerEnv"]["HF_TOKEN"] == "${localEnv:HF_TOKEN}"
@@ -424,6 +445,7 @@ def test_a_development_container_starts_unless_preflight_finds_something(code: i
         (partial(schedulers.kubernetes_job, task=replace(TASK, nodes=2)), "does not join 2 nodes"),
         (partial(schedulers.kubernetes_job, task=replace(TASK, binds=(Mount("A b", "/d"),))), "name of a claim"),
         (partial(schedulers.sbatch, task=replace(TASK, binds=(Mount("data", "/d"),))), "has no volume"),
+        (partial(schedulers.sbatch, task=replace(TASK, binds=(Mount("~/data", "/d"),))), "has no volume"),
     ],
 )
 def test_what_a_tool_cannot_do_is_said(made: Callable[[locks.Lock], str], says: str) -> None:

@@ -130,6 +130,7 @@ def test_the_digest_of_the_registry_is_printed_and_noted_beside_the_lock(project
     assert (project.folder / "envkit.lock").read_bytes() == lock
 
 
+@pytest.mark.nightly
 def test_a_name_that_the_engine_had_stays_its_image_s(project: Project, engine: DockerEngine, tmp_path: Path) -> None:
     (tmp_path / "context" / "data").write_text("another")
     with registry(tmp_path / "registry") as held:
@@ -167,6 +168,7 @@ def helper(project: Project, host: str, script: str) -> Iterator[dict[str, str]]
     yield {"PATH": f"{project.config}:{os.environ['PATH']}"}
 
 
+@pytest.mark.nightly
 def test_credentials_come_from_a_helper(project: Project, tmp_path: Path) -> None:
     said = json.dumps({"Username": USER, "Secret": PASSWORD})
     with registry(tmp_path / "registry", auth=True) as held:
@@ -216,6 +218,7 @@ def certificate(folder: Path, address: str) -> tuple[Path, Path, Path]:
     return ca, made, key
 
 
+@pytest.mark.nightly
 def test_a_ca_of_its_own_is_trusted_where_the_engine_has_it(project: Project, bridge: str, tmp_path: Path) -> None:
     ca, made, key = certificate(tmp_path, bridge)
     with registry(tmp_path / "registry", address=bridge, tls=(made, key)) as held:
@@ -233,6 +236,7 @@ def test_a_ca_of_its_own_is_trusted_where_the_engine_has_it(project: Project, br
             trusted.rmdir()
 
 
+@pytest.mark.nightly
 def test_a_registry_without_tls_is_named_as_such(project: Project, bridge: str, tmp_path: Path) -> None:
     with registry(tmp_path / "registry", address=bridge) as held:
         says = f"the registry {held.host} speaks HTTP without TLS"
@@ -244,6 +248,7 @@ def test_a_registry_that_is_not_there(project: Project) -> None:
     in_one_sentence(push(project, "no-such-host.invalid/a:1"), 3, "no-such-host.invalid did not serve", project)
 
 
+@pytest.mark.nightly
 def test_a_registry_that_fails_at_the_end(project: Project, tmp_path: Path) -> None:
     fault = Fault(lambda method, path: method == "PUT" and "/manifests/" in path, 500)
     with registry(tmp_path / "registry") as held, before(held, fault) as faulty:
@@ -274,7 +279,10 @@ def test_a_registry_whose_disk_is_full(project: Project, tmp_path: Path) -> None
         subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(each, marks=pytest.mark.nightly) for each in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
+)
 def test_an_end_in_the_middle_leaves_nothing(number: int, project: Project, tmp_path: Path) -> None:
     fault = Fault(lambda method, path: method == "PATCH", 0)
     with registry(tmp_path / "registry") as held, before(held, fault) as slow:
@@ -306,6 +314,7 @@ def test_an_image_of_another_lock_is_not_pushed(project: Project) -> None:
     in_one_sentence(done, 2, f"there is no image {project.tag} of this spec and its lock", project)
 
 
+@pytest.mark.nightly
 def test_an_index_holds_the_image_of_each_platform(project: Project, engine: DockerEngine, tmp_path: Path) -> None:
     """The image of another platform, which nothing has to run for, as another machine would have pushed it."""
     with registry(tmp_path / "registry", auth=True) as held:

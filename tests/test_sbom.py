@@ -27,7 +27,14 @@ VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 HOSTILE = ("MIT AND (", '"', "a\nb", "<x>", "\x00", "GPL-2.0-only OR MIT", "Ünlicense", "{}", "Apache 2.0", "x" * 5000)
 
 
-@pytest.mark.parametrize(("lock", "flavor"), [(LOCK, "runtime"), (DEBUG, "debug"), (PULLED, "runtime")])
+@pytest.mark.parametrize(
+    ("lock", "flavor"),
+    [
+        (LOCK, "runtime"),
+        pytest.param(DEBUG, "debug", marks=pytest.mark.slow),  # the schema looks at each of 200 parts
+        (PULLED, "runtime"),
+    ],
+)
 def test_the_official_schema_takes_it(lock: Lock, flavor: str) -> None:
     texts = [*((one,) for one in HOSTILE), *[("MIT", "BSD License")] * 99]
     said = dict(zip((pin.name for pin in lock.wheels), texts, strict=False))

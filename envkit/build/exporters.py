@@ -26,7 +26,7 @@ from envkit.subjects.launch import Mount
 
 _EXTENSIONS = ("ms-python.python", "ms-toolsai.jupyter", "ms-vscode.cpptools", "nvidia.nsight-vscode-edition")
 _CAPABILITIES = ("SYS_PTRACE", "PERFMON")
-# VS Code's own server; ${...} is filled in by the tools of development containers, which know no way to write it plain.
+# The tools of development containers fill it in, and know no way to write it plain.
 _FILLED_IN = re.compile(r"\$\{")
 
 
@@ -86,10 +86,12 @@ def compose(lock: Lock, flavor: Flavor, task: Task | None = None) -> str:
     document = {"name": re.sub(r"[^a-z0-9_-]", "-", lock.name), "services": {"envkit": service}, "volumes": volumes}
     of_flavor = _servers if flavor is Flavor.DEBUG else _job
     filled = of_flavor(lock, task, document)
-    for bind in task.binds:
-        service["volumes"].append(_volume(bind))
-        if service["volumes"][-1]["type"] == "volume":
-            volumes[bind.source] = {"name": bind.source}
+    for number, bind in enumerate(task.binds):
+        volume = _volume(bind)
+        if volume["type"] == "volume":  # under a key that is none of the file's own
+            volumes[f"volume-{number}"] = {"name": bind.source}
+            volume["source"] = f"volume-{number}"
+        service["volumes"].append(volume)
     document = _literal(document)
     made = document["services"]
     made["envkit"]["environment"] |= dict.fromkeys(task.secrets) | filled  # Compose's own to fill in
@@ -201,7 +203,7 @@ def devcontainer(lock: Lock, task: Task | None = None) -> str:
         "mounts": [
             {"source": f"{lock.name}-vscode", "target": "/root/.vscode-server", "type": "volume"},
             {"source": f"{lock.name}-home-{stack(lock)}", "target": "/root/.cache", "type": "volume"},
-            *({key: one[key] for key in ("source", "target", "type")} for one in map(_volume, task.binds)),
+            *map(_mounted, task.binds),
         ],
         "containerEnv": {
             **{name: value for name, value in task.env.items() if name not in task.secrets},
@@ -218,6 +220,17 @@ def devcontainer(lock: Lock, task: Task | None = None) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def _mounted(bind: Mount) -> dict[str, Any] | str:
+    """A mount of a development container, whose only form for one that is read-only is a line with commas."""
+    made = _volume(bind)
+    if not bind.read_only:
+        return made
+    if "," in bind.source + bind.target:
+        said = f"`{one_line(bind.source)}:{one_line(bind.target)}` has a comma, which ends a word in devcontainer.json"
+        raise UsageError(said, "mount it from a path without one, or writable")
+    return f"type={made['type']},source={bind.source},target={bind.target},readonly"
+
+
 # 3 is undecided, which starts all the same, as `envkit run` does.
 _PREFLIGHT = (
     "command -v envkit > /dev/null || exit 0; code=0; "
@@ -230,7 +243,7 @@ def apptainer_options(task: Task) -> tuple[str, ...]:
     words: list[str] = []
     for bind in task.binds:
         source = bind.source
-        if not source.startswith(("/", ".", "~")):
+        if not source.startswith(("/", ".")):
             raise UsageError(f"Apptainer has no volume `{one_line(source)}`", "name a folder, as in ./data:/data")
         fields = ["type=bind", f"source={source}", f"destination={bind.target}", *(["ro"] if bind.read_only else [])]
         line = io.StringIO()
@@ -261,7 +274,8 @@ def apptainer(lock: Lock, task: Task | None = None) -> str:
             raise UsageError(said, "leave it out, or read it from a file")
     values = environment(lock, task, task.shm)
     for own in ("HOME", "TORCHINDUCTOR_CACHE_DIR"):  # Apptainer's own, and what lies in that
-        values.pop(own, None)
+        if own not in task.env:
+            del values[own]
     line = ("apptainer", "run", *(("--nv",) if lock.cuda and task.gpus != 0 else ()), *apptainer_options(task))
     return template(
         "apptainer.def.j2",
