@@ -223,9 +223,8 @@ def sbatch(lock: Lock, task: Task) -> str:
         ]
         guarded = 'python3 -I -S -c "$guard" -- '
     options = " ".join(map(_quoted, apptainer_options(task)))
-    binds = ("" if task.bound(HOME) else f' --home "$home:{HOME}"') + (
-        "" if task.bound(WORKSPACE) else f' --bind "$project:{WORKSPACE}"'
-    )
+    home = "" if task.bound(HOME) else f' --home "$home:{HOME}"'
+    binds = home + ("" if task.bound(WORKSPACE) else f' --bind "$project:{WORKSPACE}"')
     start = f'srun {ranked}apptainer exec{" --nv" if gpus else ""}{binds} {options} "$image"'
     body += ["", start + " \\", f"    {guarded}{' '.join(map(_quoted, words))}"]
     notes = [
