@@ -28,6 +28,7 @@ from envkit.build.task import Task
 from envkit.errors import UsageError
 from envkit.plan import lockfile as locks
 from envkit.plan import pushed
+from envkit.plan.image_table import ImageTable
 from envkit.plan.spec import Flavor, load
 from envkit.subjects.launch import Mount
 from envkit.system import proc
@@ -177,6 +178,23 @@ def test_a_guard_in_the_image_needs_no_other() -> None:
     pod = documents(schedulers.kubernetes_job(guarded, TASK))[-1]["spec"]["template"]["spec"]
     assert "command" not in pod["containers"][0] and pod["containers"][0]["args"] == [*TASK.argv]
     assert "/usr/share/envkit/guard.py -- python train.py" in schedulers.sbatch(guarded, TASK)
+
+
+def test_an_image_with_the_project_in_it_starts_as_it_says() -> None:
+    """Its entry point stands behind the guard, and nothing is mounted over its files."""
+    table = ImageTable(copy=("src",), workdir="/app", user="app", entrypoint=("tini", "--"), cmd=("python", "run.py"))
+    inside = replace(LOCK, inside=table)
+    task = replace(TASK, project=False, workdir="/app")
+    job = yaml.safe_load(exporters.compose(inside, Flavor.RUNTIME, task))["services"]["envkit"]
+    assert job["entrypoint"][-3:] == ["--", "tini", "--"] and job["command"] == [*TASK.argv]
+    assert [each["target"] for each in job["volumes"]] == ["/home/job", "/data"]
+    made = documents(schedulers.kubernetes_job(inside, task))
+    assert [one["metadata"]["name"] for one in made[1:-1]] == ["team-v2-train-home"]
+    (container,) = made[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][-3:] == ["--", "tini", "--"] and container["workingDir"] == "/app"
+    text = schedulers.sbatch(inside, task)
+    assert "/workspace" not in text.rpartition("srun")[2] and '-c "$guard" -- tini -- python train.py' in text
+    assert "set -- tini -- python train.py" in exporters.apptainer(inside, task)
 
 
 def test_without_cuda_no_gpu_is_asked_for() -> None:
@@ -499,6 +517,17 @@ def test_render_takes_the_image_that_was_pushed(project: Path) -> None:
     assert 'image: "envkit/trainer:latest"' in envkit(*job).stdout  # that one is of another lock
     named = envkit(*job[:6], "--image", "ghcr.io/team/train:2", "--", "true")
     assert 'image: "ghcr.io/team/train:2"' in named.stdout
+
+
+def test_render_takes_what_the_spec_says_of_the_image(project: Path) -> None:
+    with (project / "envkit.toml").open("a") as spec:
+        spec.write('\n[image]\ncopy = ["train.py"]\nuser = "app"\ncmd = ["python", "train.py"]\n')
+    made = yaml.safe_load(envkit("render", str(project), "--as", "compose", "-o", "-").stdout)["services"]["envkit"]
+    assert made["command"] == ["python", "train.py"] and made["user"] == "${ENVKIT_UID:-1000}:${ENVKIT_GID:-1000}"
+    job = documents(envkit("render", str(project), "--as", "kubernetes-job", "-o", "-").stdout)[-1]
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["python", "train.py"]
+    other = documents(envkit("render", str(project), "--as", "kubernetes-job", "-o", "-", "--", "true").stdout)[-1]
+    assert other["spec"]["template"]["spec"]["containers"][0]["args"] == ["true"]
 
 
 @pytest.mark.parametrize(

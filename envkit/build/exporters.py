@@ -130,7 +130,7 @@ def _servers(lock: Lock, task: Task, document: dict[str, Any]) -> dict[str, str]
         "volumes": [],
         "environment": {name: value for name, value in task.env.items() if name not in task.secrets},
     }
-    if not task.bound(WORKSPACE):
+    if task.needs(WORKSPACE):
         service["volumes"] = [{"type": "volume", "source": "workspace", "target": WORKSPACE}]
         document["volumes"]["workspace"] = {"name": f"{lock.name}-workspace"}
     return {
@@ -151,9 +151,9 @@ def _job(lock: Lock, task: Task, document: dict[str, Any]) -> dict[str, str]:
         service["command"] = list(task.argv)
     service["environment"] = environment(lock, task, task.shm or SHM_BYTES)
     service["volumes"] = []
-    if not task.bound(WORKSPACE):
+    if task.needs(WORKSPACE):
         service["volumes"].append({"type": "bind", "source": ".", "target": WORKSPACE})
-    if not task.bound(HOME):
+    if task.needs(HOME):
         home = {"type": "volume", "source": "home", "target": HOME}
         volumes["home"] = {"name": f"{lock.name}-home-{stack(lock)}"}
         service["volumes"].append(home)
@@ -268,7 +268,8 @@ def apptainer(lock: Lock, task: Task | None = None) -> str:
     tools = [deb for deb in lock.debs if deb.layer == "tools"]
     exact = bool(lock.archive)
     names = lock.apt.get("runtime", ())
-    for text in (*task.argv, *task.env.values(), task.workdir, *(one.source + one.target for one in task.binds)):
+    words = (*lock.inside.entrypoint, *task.argv)
+    for text in (*words, *task.env.values(), task.workdir, *(one.source + one.target for one in task.binds)):
         if "\n" in text or "\r" in text:
             said = f"`{one_line(text)}` has a line break, and a line of an Apptainer definition may begin a section"
             raise UsageError(said, "leave it out, or read it from a file")
@@ -293,7 +294,7 @@ def apptainer(lock: Lock, task: Task | None = None) -> str:
             "values": [(name, _plain(shlex.quote(value))) for name, value in values.items()],
             "secrets": task.secrets,
             "guard": brought_guard(lock, task) or (guard_text() if lock.guard and task.preflight else ""),
-            "command": _plain(shlex.join(task.argv)),
+            "command": _plain(shlex.join((*lock.inside.entrypoint, *task.argv) if task.argv else ())),
             "line": _plain(shlex.join(line)),
         },
     )

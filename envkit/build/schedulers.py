@@ -87,7 +87,7 @@ def _documents(lock: Lock, task: Task, name: str, job: Mapping[str, Any]) -> str
     if guard := brought_guard(lock, task):
         head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-guard"}}
         made.append({**head, "data": {"guard.py": guard}})
-    own = [(claim, size) for target, (claim, size) in _CLAIMS.items() if not task.bound(target)]
+    own = [(claim, size) for target, (claim, size) in _CLAIMS.items() if task.needs(target)]
     mode = "ReadWriteOnce" if task.nodes == 1 else "ReadWriteMany"
     for claim, size in own:
         asked = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
@@ -153,7 +153,7 @@ def _volumes(lock: Lock, task: Task, name: str) -> tuple[list[dict[str, Any]], l
     if brought_guard(lock, task):
         mounts.append({"name": "guard", "mountPath": BROUGHT_GUARD.rpartition("/")[0], "readOnly": True})
         volumes.append({"name": "guard", "configMap": {"name": f"{name}-guard"}})
-    own = [Mount(f"{name}-{claim}", at) for at, (claim, _) in _CLAIMS.items() if not task.bound(at)]
+    own = [Mount(f"{name}-{claim}", at) for at, (claim, _) in _CLAIMS.items() if task.needs(at)]
     for number, bind in enumerate((*own, *task.binds)):
         what: dict[str, Any] = {"persistentVolumeClaim": {"claimName": bind.source}}
         if bind.source.startswith("/"):
@@ -223,10 +223,10 @@ def sbatch(lock: Lock, task: Task) -> str:
         ]
         guarded = 'python3 -I -S -c "$guard" -- '
     options = " ".join(map(_quoted, apptainer_options(task)))
-    home = "" if task.bound(HOME) else f' --home "$home:{HOME}"'
-    binds = home + ("" if task.bound(WORKSPACE) else f' --bind "$project:{WORKSPACE}"')
+    home = f' --home "$home:{HOME}"' if task.needs(HOME) else ""
+    binds = home + (f' --bind "$project:{WORKSPACE}"' if task.needs(WORKSPACE) else "")
     start = f'srun {ranked}apptainer exec{" --nv" if gpus else ""}{binds} {options} "$image"'
-    body += ["", start + " \\", f"    {guarded}{' '.join(map(_quoted, words))}"]
+    body += ["", start + " \\", f"    {guarded}{' '.join(map(_quoted, (*lock.inside.entrypoint, *words)))}"]
     notes = [
         f"Written by envkit {__version__} from envkit.lock of {lock.name}; submit it in the folder of your project."
     ]

@@ -25,7 +25,8 @@ class Task:
     """A job as a person describes it.
 
     ``image`` is where the tool finds it; ``registry`` says that this is a registry's, and nothing is built.  ``argv``
-    is the command, empty for the image's own.  ``gpus`` is their number on each node, None for all that are there.
+    is the command, empty for the image's own.  ``project``: the job sees the project's folder at /workspace; it does
+    not where the image holds a copy.  ``gpus`` is their number on each node, None for all that are there.
     ``env`` are variables; of those whose name says that they are secrets no value is written.  ``binds`` is what the
     job sees beside the project and its HOME, or in their place.  ``user`` are uid and gid.  ``shm`` and ``memory`` are
     bytes, None where nobody said.  ``preflight``: its GPUs and its shared memory are tried first.
@@ -34,6 +35,7 @@ class Task:
     image: str
     registry: bool = False
     argv: tuple[str, ...] = ()
+    project: bool = True
     gpus: int | None = None
     nodes: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
@@ -55,9 +57,9 @@ class Task:
         """The names of variables whose values are in no file."""
         return tuple(name for name in self.env if names_secret(name))
 
-    def bound(self, target: str) -> bool:
-        """Whether ``binds`` has something at ``target``."""
-        return any(bind.target == target for bind in self.binds)
+    def needs(self, target: str) -> bool:
+        """Whether a file is to give the job its usual folder at ``target``, the project's or HOME."""
+        return (target != WORKSPACE or self.project) and not any(bind.target == target for bind in self.binds)
 
 
 def environment(lock: Lock, task: Task, shm: int | None) -> dict[str, str]:
@@ -86,11 +88,12 @@ def brought_guard(lock: Lock, task: Task) -> str:
 
 
 def entry(lock: Lock, task: Task, guard: Sequence[str] = (BROUGHT_GUARD,)) -> tuple[str, ...]:
-    """The words before the command that try the GPUs; empty where the image's own entry point does that, or nothing.
+    """The words before the command in the place of the image's entry point: they try the GPUs, and go on with that
+    entry point; empty where it does all that itself, or nothing is tried.
 
     ``guard`` is what Python is given to find the guard that the file brings.
     """
-    return ("python3", "-I", "-S", *guard, "--") if brought_guard(lock, task) else ()
+    return ("python3", "-I", "-S", *guard, "--", *lock.inside.entrypoint) if brought_guard(lock, task) else ()
 
 
 def amount(size: int) -> str:

@@ -151,16 +151,18 @@ def _task(
     elif places:
         image = places[0].pinned
         say(f"the image is {image}, which was pushed as {places[0].ref}; --image names another")
+    account = lock.inside.account if kind in ("kubernetes-job", "jobset") or lock.inside.copy else None
     return Task(
         image=image or job.tag_of(spec, flavor),
         registry=bool(image),
-        argv=argv,
+        argv=argv or (() if kind == "devcontainer" or flavor == "debug" else lock.inside.cmd),
+        project=not lock.inside.copy,
         gpus=None if asked == "all" else 0 if asked == "none" else int(asked),
         nodes=nodes,
         env=read.environment.value or {},
         binds=tuple(read.mounts.value or ()),
-        workdir=job.working_folder(workdir) or WORKSPACE,
-        user=job.user_of(user) or (os.getuid(), os.getgid()),
+        workdir=job.working_folder(workdir) or lock.inside.place or WORKSPACE,
+        user=job.user_of(user) or ((account.uid, account.uid) if account else (os.getuid(), os.getgid())),
         shm=launch.size(shm, "--shm-size") if shm else None,
         memory=launch.size(memory, "--memory") if memory else None,
         preflight=preflight,
