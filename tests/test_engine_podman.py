@@ -22,13 +22,14 @@ import pytest
 import small_image
 from clocks import PATIENCE_S, comes
 from conftest import cache_home
+from registries import registry
 
 from envkit.engine import BaseRequest, BuildRequest
 from envkit.engine.choice import connect
 from envkit.engine.docker import DockerEngine
 from envkit.engine.held import RUN_LABEL
 from envkit.engine.podman import PodmanEngine
-from envkit.errors import Undecided
+from envkit.errors import Undecided, UsageError
 from envkit.image.tree import open_tree
 
 pytestmark = pytest.mark.engine
@@ -365,6 +366,24 @@ def test_what_is_compiled_is_fenced_in_and_comes_back(podman: PodmanEngine, smal
     with tarfile.open(tmp_path / "made.tar") as archive:
         made = archive.extractfile("out/made")
         assert made is not None and made.read() == b"sourcelo\n"
+
+
+def test_an_image_is_pushed_and_one_that_may_not_be_is_refused(
+    podman: PodmanEngine, small: str, tmp_path: Path
+) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "shut").mkdir()
+    with registry(tmp_path / "open") as held:
+        digest = podman.push(small, f"{held.host}/team/small:1", podman_scenario.quiet)
+        assert digest.startswith("sha256:") and held.manifests() == ["1"]
+        path = "docker/registry/v2/repositories/team/small/_manifests/revisions/sha256"
+        assert (held.root / path / digest.removeprefix("sha256:")).is_dir()
+    with (
+        registry(tmp_path / "shut", auth=True) as held,
+        pytest.raises(UsageError, match=r"does not take .* from this user") as caught,
+    ):
+        podman.push(small, f"{held.host}/team/small:1", podman_scenario.quiet)
+    assert caught.value.fix == "podman login"
 
 
 def test_a_job_under_debug_runs_in_podman(podman: PodmanEngine, small: str, tmp_path: Path) -> None:

@@ -337,9 +337,10 @@ class PodmanEngine:
             done = ask(*words, timeout_s=_SAVE_S)
             if not done.exit:
                 return told_in.read_text().strip()
-        text = podman_cli.words_of(done)
-        if absent(text) or re.search("denied|unauthorized|forbidden", text, re.IGNORECASE):
-            raise UsageError(f"the registry does not take {ref} from this user: {text}", "podman login")
+        # Why stands last in a long line: the blob that it began with comes first.
+        refused = re.search("(?:denied|unauthorized|forbidden|authentication required)[^:\n]*$", done.stderr.strip())
+        if refused:
+            raise UsageError(f"the registry does not take {ref} from this user: {one_line(refused[0])}", "podman login")
         raise podman_cli.refusal(done, self._place())
 
     def join(self, index: str, pinned: str, platform: str, say: Say) -> str:
