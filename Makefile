@@ -90,7 +90,7 @@ mutate: $(VENV)/test.ready
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
-	$(BIN)/python -m pytest -m nightly tests/test_fleet_slurm.py tests/test_fleet_launched.py
+	$(BIN)/python -m pytest -m nightly tests/test_fleet_*.py
 	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && \
 	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python -m pytest -m 'torch and nightly' tests

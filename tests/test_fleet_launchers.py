@@ -68,7 +68,7 @@ def test_a_host_file(tmp_path: Path) -> None:
 SLURM = {
     "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_JOB_NODELIST": "n[1-8]", "SLURM_STEP_NODELIST": "n[1-4]",
     "SLURMD_NODENAME": "n3", "SLURM_LOCALID": "1", "SLURM_NODEID": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x4)",
-    "SLURM_PROCID": "5", "SLURM_MPI_TYPE": "none",
+    "SLURM_PROCID": "5",
 }  # fmt: skip
 
 
@@ -79,6 +79,16 @@ def test_slurm_names_the_nodes_of_the_step() -> None:
     batch = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-8]", "SLURMD_NODENAME": "n1"}
     assert len(expected(batch)) == 8
     assert placement({**SLURM, "SLURM_RESTART_COUNT": "1"}).launch == "slurm-17r1.0"
+    # srun --mpi=pmi2 sets the variables of PMI too, and the step is still its own
+    by_srun = {**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8", "PMI_JOBID": "17.0", "SLURM_MPI_TYPE": "pmi2"}
+    assert placement(by_srun) == at
+
+
+def test_mpirun_in_an_allocation_has_a_step_without_the_node_where_it_runs() -> None:
+    daemon = {**SLURM, "SLURM_STEP_NODELIST": "n[2-8]", "SLURM_LOCALID": "0"}
+    mpi = {"PMI_RANK": "5", "PMI_SIZE": "16", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
+    at = placement({**daemon, **mpi})
+    assert (at.node, len(at.hosts), at.local, at.here) == ("n3", 8, 1, 2)
 
 
 def test_torchrun_counts_nodes_and_slurm_names_them() -> None:

@@ -75,6 +75,7 @@ def test_nodes_pass_and_the_command_starts_on_the_chosen_ones(tmp_path: Path) ->
 
 
 @pytest.mark.slow  # two whole examinations
+@pytest.mark.nightly
 def test_a_failed_node_stops_the_start_on_all(tmp_path: Path) -> None:
     touched = tmp_path / "started"
     command = ("touch", str(touched))
@@ -86,6 +87,7 @@ def test_a_failed_node_stops_the_start_on_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # an examination, and the end of a budget
+@pytest.mark.nightly
 def test_a_node_that_never_comes_is_waited_for_until_the_budget_and_named(tmp_path: Path) -> None:
     ((code, _, err),) = ended(start(tmp_path / "run", "n1", "--budget", "12", command=("true",)))
     assert code == 1
@@ -235,6 +237,8 @@ def envkit(capsys: pytest.CaptureFixture[str]) -> object:
         ("--node", "n1"),
         ("--frames",),
         ("--may-differ", "driver"),
+        ("--contract", "x"),
+        ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--contract", "FILE"),
         ("--termination-log", "x"),
         ("--fleet", "RUN"),
         ("--fleet", "RUN", "--hosts", "n[", "--node", "n1"),

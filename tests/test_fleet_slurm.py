@@ -201,6 +201,7 @@ START = (
 )
 
 
+@NIGHTLY
 def test_the_command_starts_on_healthy_nodes_alone_and_its_exit_code_is_the_jobs(cluster: Cluster, place: Path) -> None:
     """One node fails and one never starts: of eight, six are needed."""
     faults = {"n2": asks_too_much(place), "n5": "exit 0"}

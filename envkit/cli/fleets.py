@@ -14,7 +14,7 @@ from typer import Exit
 
 from envkit.cli import options
 from envkit.cli.ending import say, warn
-from envkit.errors import UsageError
+from envkit.errors import Undecided, UsageError
 
 if TYPE_CHECKING:
     from envkit.fleet.verdict import FleetVerdict
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 # Of `preflight`: options that are the node's own matter and not its examination's; True where a value follows.
 _OWN = {
     "--fleet": True, "--hosts": True, "--count": True, "--node": True, "--spares": True, "--frames": False,
-    "--termination-log": True, "--may-differ": True, "--budget": True, "--report": True, "--format": True, "-f": True,
-    "--exit-style": True, "--quiet": False, "-q": False, "--verbose": False, "--observed": False, "--fail-on": True,
+    "--termination-log": True, "--may-differ": True, "--contract": True, "--budget": True,
+    "--report": True, "--format": True, "-f": True, "--exit-style": True, "--quiet": False, "-q": False,
+    "--verbose": False, "--observed": False, "--fail-on": True,
 }  # fmt: skip
 
 
@@ -38,6 +39,7 @@ class Many(NamedTuple):
     frames: bool
     termination: Path | None
     may_differ: tuple[str, ...]
+    contract: Path | None
 
 
 def need_fleet(*given: tuple[str, object]) -> None:
@@ -70,7 +72,7 @@ def examine_node(
 
     Raises UsageError where the nodes of the run are not known, or disagree.
     """
-    from envkit.fleet import folder, launchers, node
+    from envkit.fleet import contracts, folder, launchers, node
     from envkit.fleet.documents import word
     from envkit.fleet.start import decision, environment
     from envkit.fleet.verdict import Rules
@@ -79,6 +81,7 @@ def examine_node(
     at = launchers.placement(os.environ, many.hosts, many.node, many.numbered)
     _consistent(many, at, command, budget_s)
     options.writable(many.termination)
+    classes = contracts.load(many.contract) if many.contract else ()
     started = time.monotonic()
     if many.fleet == "-":
         nonce = os.environ.get("ENVKIT_NONCE") or _nonce(at.launch)
@@ -89,16 +92,17 @@ def examine_node(
         try:
             place = folder.join(Path(many.fleet), at, level, budget_s, many.spares)
         except folder.Hangs as error:
-            raise UsageError(f"{many.fleet} cannot be joined: {error}", "name a folder that answers") from error
+            raise Undecided(f"{many.fleet} cannot be joined: {error}", "name a folder that answers") from error
         who = node.identity(place.run.run, place.run.nonce, at.node)
         carriers = node.Carriers(place, many.frames, many.termination)
     code = 0
     if at.local == 0:
         made, taken = node.answer(who, carriers, words_of_examination(words), budget_s, say)
-        code = _code(made, fail_on) if taken else 3
+        code = _code(made, fail_on)
+        code = code if taken or code else 3
     if not command or place is None:
         return code, {}
-    rules = Rules(may_differ=many.may_differ, fail_on=options.severity(fail_on))
+    rules = Rules(classes, many.may_differ, options.severity(fail_on))
     start = decision(place, at.node, started, rules)
     if at.node in start.nodes:
         if at.local == 0 and at.node == start.nodes[0]:

@@ -160,6 +160,7 @@ def preflight(
     termination: Annotated[
         Path | None, _many("--termination-log", help="Also write a short document to this file, for Kubernetes.")
     ] = None,
+    contract: options.ClassContracts = None,
     may_differ: options.MayDiffer = None,
     budget: Annotated[float, Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
     framework: options.Frameworks = None,
@@ -235,7 +236,15 @@ def preflight(
                     "a node of a run prints no report of its own", "leave out --report, --format and --exit-style"
                 )
             many = fleets.Many(
-                fleet, hosts or "", count or 0, node or "", spares or 0, frames, termination, tuple(may_differ or ())
+                fleet,
+                hosts or "",
+                count or 0,
+                node or "",
+                spares or 0,
+                frames,
+                termination,
+                tuple(may_differ or ()),
+                contract,
             )
             code, become = fleets.examine_node(many, context.meta[WORDS], level, budget, command, fail_on)
             if become:
@@ -243,7 +252,7 @@ def preflight(
             raise Exit(code)
         fleets.need_fleet(
             ("--hosts", hosts), ("--count", count), ("--node", node), ("--spares", spares), ("--frames", frames),
-            ("--termination-log", termination), ("--may-differ", may_differ),
+            ("--termination-log", termination), ("--may-differ", may_differ), ("--contract", contract),
         )  # fmt: skip
         made = flights.run(request, lambda: connect(engine, say), shown, say)
         if report:

@@ -200,6 +200,15 @@ def deliver(place: Place, node: str, attempt: str, data: bytes) -> Path:
     return path
 
 
+def look_again(folder: Path) -> None:
+    """Has a network file system ask its server what lies in ``folder``: one that remembers that a name was not there
+    (NFS: lookupcache, acdirmax) else takes a minute to see it, and a change of its own ends that."""
+    path = folder / f".look.{secrets.token_hex(8)}"
+    with suppress(OSError):
+        path.touch(exist_ok=False)
+        path.unlink()
+
+
 def in_time(work: Callable[[], Made], seconds: float) -> Made:
     """What ``work`` gives, or raises; raises Hangs where that takes longer.
 

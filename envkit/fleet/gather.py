@@ -48,13 +48,18 @@ class Gathered:
     beats: dict[str, Beat] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
+    expected: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The nodes of the run as a set, for a run has ten thousand."""
+        self.expected = frozenset(self.run.hosts)
 
     def add(self, document: Document, source: str) -> None:
         """Takes a document of this run; the same one from a second carrier counts once."""
         head = document.head
         try:
             belongs(self.run.run, self.run.nonce, head.run, head.nonce)
-            if head.node not in self._expected():
+            if head.node not in self.expected:
                 raise Refused("no such node was expected")
         except Refused as refused:
             self.reject(source, head.node, refused)
@@ -66,20 +71,6 @@ class Gathered:
     def reject(self, source: str, node: str, refused: Refused) -> None:
         """Names what is no answer of this run."""
         self.rejected.append(Rejected(source, node, refused.why, refused.damaged))
-
-    def _expected(self) -> frozenset[str]:
-        return _set_of(self.run.hosts)
-
-
-_sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
-
-
-def _set_of(hosts: tuple[str, ...]) -> frozenset[str]:
-    """The hosts as a set, made once for each run."""
-    if id(hosts) not in _sets:
-        _sets.clear()
-        _sets[id(hosts)] = (hosts, frozenset(hosts))
-    return _sets[id(hosts)][1]
 
 
 def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathered:

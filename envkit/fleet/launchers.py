@@ -104,9 +104,7 @@ def _slurm(environ: Mapping[str, str], named: tuple[str, ...]) -> Placement | No
         return None
     step = environ.get("SLURM_STEP_ID", "")
     # Under mpirun the step is that of its daemons, which leaves out the node where mpirun runs.
-    inner = any(environ.get(name) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")) and not environ.get(
-        "SLURM_MPI_TYPE"
-    )
+    inner = _mpi_local(environ) is not None
     listed = "" if inner else environ.get("SLURM_STEP_NODELIST", "")
     nodes = listed or environ.get("SLURM_JOB_NODELIST", "") or environ.get("SLURM_NODELIST", "")
     launch = f"slurm-{environ['SLURM_JOB_ID']}"

@@ -23,6 +23,7 @@ from envkit.system import files
 
 EAGER = 3  # nodes that look through the folder; the others wait for what these decide, or for their time to be over
 _LOOKED_EVERY_S = 0.25
+_REFRESHED_EVERY_S = 2.0
 _LATE_S = 2.0  # between the end of the time of an eager node and that of another
 
 
@@ -71,9 +72,13 @@ def decision(place: Place, node: str, started: float, rules: Rules) -> Start:
     limit = started + place.run.budget_s + GRACE_S + (0.0 if eager else _LATE_S)
     path = place.folder / "start.json"
     found: gather.Gathered | None = None
+    refreshed = time.monotonic()
     while True:
         over = time.monotonic() >= limit
         try:
+            if time.monotonic() - refreshed > (_REFRESHED_EVERY_S if eager else EAGER * _REFRESHED_EVERY_S):
+                folder.in_time(partial(folder.look_again, place.folder), folder.WRITING_S)
+                refreshed = time.monotonic()
             made = folder.in_time(lambda: _read(path, place.run), folder.WRITING_S)
             if made is not None:
                 return made
