@@ -283,3 +283,37 @@ def test_failed_nodes_are_drained_and_return_once_they_are_ok(cluster: Cluster, 
     assert back[0] == 0, back
     assert comes(lambda: [cluster.state(name) for name in ("n2", "n3", "n4")] == ["idle", "idle", "drained"], 0.2)
     assert cluster.run("scontrol", "update", "NodeName=n4", "State=UNDRAIN")[0] == 0
+
+
+PROLOG = Path(__file__).resolve().parents[1] / "docs" / "jobs" / "slurm-prolog.sh"
+
+
+@NIGHTLY
+def test_the_prolog_drains_a_node_that_does_not_meet_its_contract(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The script of docs/jobs as Slurm's Prolog: n5 is promised eight GPUs, the others none."""
+    folder = tmp_path_factory.mktemp("prolog")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "envkit").write_text(f'#!/bin/sh\nexec {ENVKIT} "$@"\n')
+    (folder / "bin" / "envkit").chmod(0o755)
+    for name, count in (("n5", 8), ("other", 0)):
+        (folder / f"{name}.toml").write_text(f"[gpus]\ncount = {count}\n")
+    script = folder / "prolog.sh"
+    script.write_text(
+        f"#!/bin/bash\nexport PATH={folder}/bin:/usr/bin:/bin\n"
+        f'[ "$SLURMD_NODENAME" = n5 ] && name=n5 || name=other\n'
+        f"export ENVKIT_EXPECT={folder}/$name.toml\nexec bash {PROLOG}\n"
+    )
+    script.chmod(0o755)
+    inner = folder / "cluster"
+    inner.mkdir()
+    with slurm.cluster(inner, {"Prolog": str(script), "PrologEpilogTimeout": "60"}) as watched:
+        good = watched.run("srun", "-N2", "-w", "n[1-2]", "true")
+        assert good[0] == 0, good
+        bad = watched.run("srun", "-N1", "-w", "n5", "true")
+        assert bad[0] != 0, bad
+        assert comes(lambda: "drain" in watched.state("n5"), 0.2)
+        assert "Prolog error" in watched.run("sinfo", "-h", "-N", "-n", "n5", "-o", "%E")[1]
+        assert {watched.state(name).strip("*") for name in ("n1", "n2", "n8")} == {"idle"}
+        assert "the contract expects 8 GPUs" in (inner / "n5.log").read_text()
