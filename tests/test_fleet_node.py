@@ -137,7 +137,7 @@ def test_all_nodes_join_one_run(tmp_path: Path) -> None:
     assert (first.folder, first.run) == (second.folder, second.run)
     assert first.folder == tmp_path / "slurm-17.0"
     assert folder.join(tmp_path, placed(launch="slurm-18.0"), "quick", 60.0).run.nonce != first.run.nonce
-    assert first.ahead_s == 0.0
+    assert first.ahead_s is not None and abs(first.ahead_s) < 1  # the kernel dates files by its last tick
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ LOCKED = ROOT / "images" / "torch-2.6-cu124"
 MEMORY = 2 << 30  # bytes that a run may map beyond what the tests have
 PYTHON = ("--python", sys.executable)
 MODEL = ("--placement", "model:make")
+NO_RUN = str(ROOT / "docs")  # a folder in which no node has left anything
+NODE = ("preflight", "--level", "passive", "--fleet", "runs", "--hosts", "n1", "--node", "n1")
 
 Words = Callable[[str], list[str]]
 
@@ -61,6 +63,12 @@ FILES: dict[tuple[str, str], Words] = {
     ("check", "baseline"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--baseline", odd],
     ("check", "config"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--config", odd],
     ("judge", "saved"): lambda odd: ["judge", odd],
+    ("judge", "also"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--also", odd],
+    ("judge", "contract"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--contract", odd],
+    ("preflight", "contract"): lambda odd: [*NODE, "--contract", odd],
+    ("drain", "run"): lambda odd: ["drain", odd],
+    ("drain", "also"): lambda odd: ["drain", NO_RUN, "--hosts", "n1", "--also", odd],
+    ("drain", "contract"): lambda odd: ["drain", NO_RUN, "--hosts", "n1", "--contract", odd],
 }
 # As text of the command line, what is a file or something else.
 NAMES: dict[tuple[str, str], Words] = {
@@ -86,6 +94,7 @@ FOLDERS: dict[tuple[str, str], Words] = {
     ("init", "directory"): lambda odd: ["init", odd],
     ("vendor", "directory"): lambda odd: ["vendor", odd, str(LOCKED)],
     ("debug", "out"): lambda odd: ["debug", "--out", odd, "--", "true"],
+    ("judge", "out"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--out", odd],
 }
 WRITTEN: dict[tuple[str, str], Words] = {
     ("up", "report"): lambda odd: ["up", str(LOCKED), "--report", odd],
@@ -94,6 +103,7 @@ WRITTEN: dict[tuple[str, str], Words] = {
     ("smoke", "save"): lambda odd: ["smoke", *PYTHON, "--save", odd],
     ("doctor", "save"): lambda odd: ["doctor", "--save", odd],
     ("preflight", "report"): lambda odd: ["preflight", "--report", odd],
+    ("preflight", "termination"): lambda odd: [*NODE, "--termination-log", odd],
     ("check", "write_baseline"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--write-baseline", odd],
 }
 
