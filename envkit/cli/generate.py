@@ -1,4 +1,4 @@
-"""Verbs that write: init, lock, render, base, build, vendor, up."""
+"""Verbs that write: init, lock, base, build, vendor, up."""
 
 from __future__ import annotations
 
