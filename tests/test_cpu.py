@@ -203,7 +203,7 @@ def test_what_is_made_of_the_lock_has_nothing_of_cuda(indexes: tuple[Index, Inde
     for text in every:
         words = ("NVIDIA_VISIBLE_DEVICES=", "CUDA_HOME=", "nvidia.com/gpu", "--nv", "driver", "CUDA None", "cuda-home")
         assert not [word for word in words if word in text]
-    assert "ENV PATH=/opt/venv/bin:$PATH\n" in every[0]
+    assert "ENV PATH=/opt/venv/bin:$PATH VIRTUAL_ENV=/opt/venv\n" in every[0]
     assert "# torch 2.6.0 for the CPU; Python 3.11 on debian12\n" in every[0]
     assert "FROM os AS runtime\n" in every[0]
     assert compiled.architectures(made, FACTS) == "cpu"
