@@ -375,10 +375,16 @@ def containerd_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """An engine of this test's own that keeps images in containerd's store."""
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         pytest.skip("dockerd is not on PATH, or this is not root")
+    if not shutil.which("ip"):
+        pytest.skip("ip is not on PATH")
     folder = Path(tempfile.mkdtemp(prefix="envkit-dockerd-"))  # a socket's path is short
+    # A bridge of its own: with --bridge none a dockerd deletes docker0, which is the other engine's.
+    link = f"envkit{os.getpid() % 1_000_000}"
+    for words in (f"link add {link} type bridge", f"addr add 10.211.55.1/24 dev {link}", f"link set {link} up"):
+        subprocess.run(["ip", *words.split()], check=True)
     (folder / "daemon.json").write_text('{"features": {"containerd-snapshotter": true}}')
     argv = ["dockerd", "--config-file", f"{folder}/daemon.json", "--data-root", f"{folder}/data", "--exec-root",
-            f"{folder}/exec", "--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/s", "--bridge", "none",
+            f"{folder}/exec", "--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/s", "--bridge", link,
             "--iptables=false", "--ip6tables=false"]  # fmt: skip
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log)
@@ -392,6 +398,7 @@ def containerd_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     finally:
         process.terminate()
         process.wait(60)
+        subprocess.run(["ip", "link", "delete", link], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 
