@@ -213,7 +213,7 @@ def test_the_recurrent_model_trains_frozen_and_unfrozen(copy: Path) -> None:
 
 
 @pytest.mark.nightly
-@torches.needs_torch
+@torches.needs_triton  # the compiler of inductor imports setuptools too
 def test_the_package_checks_its_input_in_python_and_in_cpp(copy: Path) -> None:
     run(copy, torches.PYTHON, "export.py", "model.pt2", TORCHINDUCTOR_CACHE_DIR=str(copy / "cache"))
     assert "4 rows on cpu" in run(copy, torches.PYTHON, "run.py", "model.pt2")
