@@ -140,6 +140,8 @@ def test_a_name_that_the_engine_had_stays_its_image_s(project: Project, engine: 
             was = engine.stored(ref).id
             assert push(project, ref).returncode == 0
             assert engine.stored(ref).id == was != engine.stored(project.tag).id
+            shown = ["docker", "image", "inspect", "--format", "{{json .RepoDigests}}", project.tag]
+            assert subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip() in ("[]", "null")
         finally:
             engine.remove(ref)
 

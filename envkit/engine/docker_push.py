@@ -61,7 +61,8 @@ def push(api: docker.APIClient, image: str, ref: str, say: Say) -> str:
 def _named(api: docker.APIClient, image: str, ref: str) -> Iterator[None]:
     """While it holds, ``ref`` names ``image``; afterwards it names what it did before."""
     repository, _, tag = ref.rpartition(":")
-    wanted, before = str(api.inspect_image(image)["Id"]), ""
+    facts, before = dict(api.inspect_image(image)), ""
+    wanted, known = str(facts["Id"]), {*(facts.get("RepoDigests") or ())}
     with suppress(docker.errors.NotFound):
         before = str(api.inspect_image(ref)["Id"])
     if before == wanted:
@@ -75,6 +76,9 @@ def _named(api: docker.APIClient, image: str, ref: str) -> Iterator[None]:
             with suppress(docker.errors.DockerException, requests.exceptions.RequestException):  # a dead engine
                 if before:
                     api.tag(before, repository, tag)
+                    # Under its digest the engine has what it pushed, for as long as the registry's name has a tag.
+                    for name in {*(api.inspect_image(wanted).get("RepoDigests") or ())} - known:
+                        api.remove_image(name)
                 else:
                     api.remove_image(ref)
 
