@@ -197,10 +197,12 @@ def test_a_document_that_the_folder_does_not_take_goes_to_stdout(
 def test_a_node_that_is_stopped_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    (inner / "sitecustomize.py").write_text("import sys, time\nif '--observed' in sys.orig_argv: time.sleep(600)\n")
+    (inner / "sitecustomize.py").write_text(
+        "import sys, time\nif '--observed' in sys.orig_argv:\n    open(__file__ + '.hangs', 'w')\n    time.sleep(600)\n"
+    )
     running = start(tmp_path / "run", "n1", PYTHONPATH=str(inner))
     assert comes(lambda: list((tmp_path / "run").glob("beats/*")))
-    assert comes(lambda: processes.children(running.pid))
+    assert comes((inner / "sitecustomize.py.hangs").exists)
     running.send_signal(number)
     ((code, _, _),) = ended(running)
     assert code == (130 if number == signal.SIGTERM else -9)
