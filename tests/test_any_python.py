@@ -80,6 +80,7 @@ def test_the_newest_python_that_all_packages_have_wheels_for(index: Index) -> No
     assert str(held.python) == "3.11"  # what the lock before held stays
 
 
+@pytest.mark.slow  # makes a lock for each Python
 def test_no_python_has_wheels_of_all(index: Index) -> None:
     offered(index, "cp39")
     with pytest.raises(Unsatisfiable, match="no set of wheels"):
@@ -111,6 +112,7 @@ def test_markers_stay_until_the_python_is_chosen(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.slow  # makes a lock for each Python
 def test_a_comparison_of_specs_takes_the_python_of_the_lock(
     index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -202,6 +202,7 @@ def test_pin_says_which_registry_does_not_answer_and_changes_nothing_there(
 
 def test_pin_without_an_engine_says_so(envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    monkeypatch.setenv("PATH", str(tmp_path))  # Podman is not there either
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim-bookworm\n")
     found = envkit("--pin", "--diff", "Dockerfile")
     assert "nothing was pinned: " in found.err

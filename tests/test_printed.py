@@ -49,6 +49,7 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
     assert 0.25 < sum(row.part == "held" for row in listed) / len(listed) < 0.4
 
 
+@pytest.mark.slow  # explains hundreds of whole outputs
 @gathered(row.id for row in public_logs.expectations(LIST) if row.part == "tune" and not row.id.startswith(OPEN))
 def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     row, answer = next(each for each in answers() if each[0].id == id)

@@ -111,6 +111,7 @@ def test_what_is_asked_for_already_changes_nothing(envkit: Envkit, job: Path) ->
     assert state(job) == before
 
 
+@pytest.mark.slow  # makes whole locks, several a case
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -134,6 +135,7 @@ def test_what_cannot_be_changes_no_file(words: Sequence[str], said: str, envkit:
     assert state(job) == before
 
 
+@pytest.mark.slow  # makes whole locks, several a case
 def test_a_spec_without_a_lock_gets_none_from_a_change_that_fails(envkit: Envkit, job: Path) -> None:
     assert envkit("add", "nowhere", *ALONE).code == 2
     assert list(state(job)) == ["envkit.toml"]
@@ -324,6 +326,7 @@ def test_a_lock_for_another_spec_is_shown_and_said_to_be_one(envkit: Envkit, job
 # outdated and -P.
 
 
+@pytest.mark.slow  # makes whole locks, several a case
 def test_outdated_says_what_a_new_lock_would_change_and_writes_nothing(envkit: Envkit, job: Path, index: Index) -> None:
     lock(envkit)
     before = state(job)

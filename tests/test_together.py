@@ -95,6 +95,7 @@ def test_a_library_of_another_cuda_chooses_the_torch_of_its_cuda(index: Index) -
     assert (str(made.torch), str(made.cuda), held(made)["served"]) == ("2.10.0", "12.8", "1.0")
 
 
+@pytest.mark.slow  # makes several whole locks
 def test_a_torchaudio_for_another_cuda_than_its_torch_is_refused(index: Index) -> None:
     published(index, spec_of("2.14.1"))
     spec = published(index, spec_of("2.15.0", "torchaudio"))
@@ -113,6 +114,7 @@ def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:
     assert held(weak(spec, load_facts(), [].append))["torchaudio"] == "2.6.0"
 
 
+@pytest.mark.slow  # makes several whole locks
 def test_a_release_from_years_before_its_torch_is_refused_unless_it_is_pinned(index: Index) -> None:
     published(index, spec_of("2.7.1"))
     spec = published(index, spec_of("2.6.0", "served"))
@@ -216,6 +218,7 @@ def test_torch_alone_asks_no_solver() -> None:
     assert together.choose(spec, load_facts(), solver, [].append).choice == resolve(spec, load_facts())
 
 
+@pytest.mark.slow  # makes several whole locks
 def test_what_a_lock_held_stays_and_its_torch_with_it(index: Index) -> None:
     spec = published(index, spec_of(">=2.6,<2.9", "served"))
     index.add("served", "1.0", "torch==2.6.0")

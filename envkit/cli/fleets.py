@@ -169,7 +169,7 @@ def _judged(asked: Judging) -> FleetVerdict:
 
     contract = contracts.load(asked.contract) if asked.contract else ()
     rules = Rules(contract, tuple(asked.may_differ), options.severity(asked.fail_on))
-    inside = asked.place.is_dir() and run_in(asked.place) is not None
+    inside = os.path.isdir(asked.place) and run_in(asked.place) is not None
     named = launchers.expected(os.environ, asked.hosts) if asked.hosts or not inside else ()
     return judge(gather.gather(asked.place, asked.also, named), time.time(), rules)
 

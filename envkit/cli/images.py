@@ -282,7 +282,7 @@ def judge_saved(
 
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
-    if saved.is_dir() or hosts or also:
+    if os.path.isdir(saved) or hosts or also:
         asked = fleets.Judging(saved, hosts or "", also or (), contract, may_differ or (), fail_on)
         fleets.judge_run(asked, out, format)
     for option, given in (("--contract", contract), ("--may-differ", may_differ), ("--out", out)):

@@ -79,8 +79,8 @@ def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathere
     ``hosts`` are the nodes that shall answer; a folder's run.json says so by itself, and must agree.  Raises UsageError
     where nobody says which nodes were expected, or where a file cannot be read.
     """
-    carriers = [*also] if place.is_dir() else [place, *also]
-    run = folders.run_in(place) if place.is_dir() else None
+    carriers = [*also] if os.path.isdir(place) else [place, *also]
+    run = folders.run_in(place) if os.path.isdir(place) else None
     if run is not None and hosts and set(hosts) != set(run.hosts):
         raise UsageError(
             f"{place} expects {len(run.hosts)} nodes and {len(hosts)} others were named",
@@ -90,7 +90,7 @@ def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathere
     if run is None:
         run = _assumed(place, hosts, read)
     made = Gathered(run)
-    if place.is_dir():
+    if os.path.isdir(place):
         _read_folder(made, place)
     for path, found in read:
         for each in found:
@@ -121,7 +121,7 @@ def _assumed(place: Path, hosts: tuple[str, ...], read: Sequence[tuple[Path, lis
             f"{place} holds documents of {len(runs)} runs: {names}", "name the run's folder, or a log of one run alone"
         )
     if not hosts:
-        if place.is_dir() and (inner := sorted(each.parent.name for each in place.glob("*/run.json"))):
+        if os.path.isdir(place) and (inner := sorted(each.parent.name for each in place.glob("*/run.json"))):
             raise UsageError(
                 f"{place} holds {len(inner)} runs and is none: {one_line(', '.join(inner[:5]))}",
                 "name the folder of one",

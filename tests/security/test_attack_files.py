@@ -37,6 +37,9 @@ Words = Callable[[str], list[str]]
 FILES: dict[tuple[str, str], Words] = {
     ("lock", "spec"): lambda odd: ["lock", odd, "--engine", "none"],
     ("render", "spec"): lambda odd: ["render", odd],
+    ("render", "env_file"): lambda odd: ["render", str(LOCKED), "--as", "compose", "--env-file", odd],
+    ("sbom", "spec"): lambda odd: ["sbom", odd],
+    ("push", "spec"): lambda odd: ["push", "127.0.0.1:1/x", odd],
     ("add", "spec"): lambda odd: ["add", "numpy", "--spec", odd],
     ("remove", "spec"): lambda odd: ["remove", "numpy", "--spec", odd],
     ("why", "spec"): lambda odd: ["why", "numpy", "--spec", odd],
@@ -97,6 +100,7 @@ FOLDERS: dict[tuple[str, str], Words] = {
     ("judge", "out"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--out", odd],
 }
 WRITTEN: dict[tuple[str, str], Words] = {
+    ("build", "output"): lambda odd: ["build", str(LOCKED), "--output", odd],
     ("up", "report"): lambda odd: ["up", str(LOCKED), "--report", odd],
     ("audit", "save"): lambda odd: ["audit", str(ROOT), "--save", odd],
     ("probe", "save"): lambda odd: ["probe", *PYTHON, "--static", "--save", odd],
