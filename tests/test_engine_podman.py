@@ -21,7 +21,6 @@ import podman_scenario
 import pytest
 import small_image
 from clocks import PATIENCE_S, comes
-from conftest import cache_home
 from registries import registry
 
 from envkit.engine import BaseRequest, BuildRequest
@@ -31,6 +30,7 @@ from envkit.engine.held import RUN_LABEL
 from envkit.engine.podman import PodmanEngine
 from envkit.errors import Undecided, UsageError
 from envkit.image.tree import open_tree
+from envkit.system.files import cache_dir
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parents[1]
@@ -206,7 +206,7 @@ def test_no_container_outlives_envkit(told: dict[str, Any], way: Way, number: si
 @pytest.fixture
 def podman() -> PodmanEngine:
     try:
-        return PodmanEngine(cache_home())
+        return PodmanEngine(cache_dir())
     except Undecided as error:
         missing(error.message)
         raise
@@ -282,7 +282,7 @@ def test_a_docker_api_that_drops_the_request_for_gpus_is_found_out(
         try:
             assert comes(lambda: listens(tmp_path / "podman.sock"))
             monkeypatch.setenv("DOCKER_HOST", address)
-            docker = DockerEngine(cache_home())
+            docker = DockerEngine(cache_dir())
             said: list[str] = []
             assert docker.is_podman and connect("auto", said.append).name == "podman"
             assert "is Podman; using podman" in said[-1]

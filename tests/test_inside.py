@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -284,7 +285,7 @@ def test_the_wheel_is_the_same_each_time_and_follows_the_files(folder: Path) -> 
         return solve.build_tools(Indexes(), python, ("hatchling",), "")
 
     said: list[str] = []
-    held = project.lock(spec, Python("3.11"), None, resolve, said.append, Indexes())
+    held = project.lock(spec, Python("3.11"), None, resolve)
     assert held.roots == ("src",) and any(line.startswith("hatchling==") for line in held.requires)
 
     def made() -> project.ProjectWheel:
@@ -297,6 +298,30 @@ def test_the_wheel_is_the_same_each_time_and_follows_the_files(folder: Path) -> 
     assert made() == first
     write(folder, **{"src/demo/__init__.py": "x = 2\n"})
     assert made().data != first.data
+
+
+@pytest.mark.parametrize(
+    ("file", "roots"),
+    [("src/demo/__init__.py", ("src",)), ("demo/__init__.py", (".",)), ("demo.py", (".",)), ("lib/demo.py", ("lib",)),
+     ("other/x.py", ())],
+)  # fmt: skip
+def test_a_lock_reads_what_the_build_of_a_project_takes_and_runs_nothing(
+    folder: Path, file: str, roots: tuple[str, ...]
+) -> None:
+    build = '[build-system]\nrequires = ["setuptools<70"]\nbuild-backend = "setuptools.build_meta"\n'
+    spec = spec_of(folder, build)
+    shutil.rmtree(folder / "src", ignore_errors=True)
+    fill(folder, file)
+    write(folder, **{"setup.py": f"open({str(folder / 'ran')!r}, 'w')\n"})
+    asked: list[str] = []
+
+    def resolve(python: Python, lines: Sequence[str]) -> tuple[locks.Pin, ...]:
+        asked.extend(lines)
+        return ()
+
+    made = project.lock(spec, Python("3.11"), None, resolve)
+    assert (made.roots, asked) == (roots, ["setuptools<70", "wheel"])
+    assert not (folder / "ran").exists()
 
 
 @pytest.mark.slow  # a real build that fails
@@ -312,8 +337,9 @@ def test_a_project_that_must_be_compiled_is_refused_with_a_way_out(folder: Path)
     def resolve(python: Python, lines: object) -> tuple[locks.Pin, ...]:
         return solve.build_tools(Indexes(), python, ("setuptools",), "")
 
+    held = project.lock(spec, Python("3.11"), None, resolve)
     with pytest.raises(Unsatisfiable, match="makes no wheel of plain Python") as caught:
-        project.lock(spec, Python("3.11"), None, resolve, lambda line: None, Indexes())
+        project.wheel(spec, held, lambda line: None, Indexes(), LeftOut())
     assert "package = false" in caught.value.fix
 
 

@@ -1,15 +1,13 @@
 """The project of a spec as a wheel: built as those of source releases are, see `sources`, from a copy of its folder.
 
-What that takes is pinned in the lock; the wheel itself is made anew by each build of an image, from the files as they
-are then, and installed by its hash.
+What that takes is pinned in the lock, which runs nothing of the project; the wheel itself is made anew by each build of
+an image, from the files as they are then, and installed by its hash.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,19 +54,22 @@ def folder_of(spec: Spec) -> Path:
     return spec.path.parent / spec.project
 
 
-def lock(spec: Spec, python: Python, held: Project | None, resolve: Resolve, say: Say, indexes: Indexes) -> Project:
-    """What the lock of ``spec`` says of its project, which is built once to learn it; what building it takes stays as
-    in ``held``.
+def lock(spec: Spec, python: Python, held: Project | None, resolve: Resolve) -> Project:
+    """What the lock of ``spec`` says of its project; what building it takes stays as in ``held``.
 
-    Raises Unsatisfiable for a project that makes no wheel of plain Python, Undecided where the index does not serve.
+    It is read from pyproject.toml: a lock runs nothing of the project, which may be somebody else's.  Raises
+    Unsatisfiable for a project that says nothing that can be built, Undecided where the index does not serve.
     """
     name = spec.package[0]
     folder = folder_of(spec)
-    pins = held.requires if held and held.name == name else None
-    runs = Python(held.python) if held and pins is not None else python
-    say(f"building the project {name}")
-    made, own, pins = _built(folder, name, runs, pins, resolve, say, indexes, LeftOut())
-    return Project(name, str(own), pins, _roots(folder, made))
+    roots = _roots(folder, name)
+    if held and held.name == name:
+        return Project(name, held.python, held.requires, roots)
+    try:
+        own, pins = sources.pinned_for(folder, python, resolve)
+    except Failed as error:
+        raise _refused(name, folder, error) from error
+    return Project(name, str(own), pins, roots)
 
 
 def wheel(spec: Spec, project: Project, say: Say, indexes: Indexes, left_out: LeftOut) -> ProjectWheel:
@@ -82,48 +83,38 @@ def wheel(spec: Spec, project: Project, say: Say, indexes: Indexes, left_out: Le
 
     folder = folder_of(spec)
     say(f"building the project {project.name}")
-    made, _, _ = _built(folder, project.name, Python(project.python), project.requires, unasked, say, indexes, left_out)
-    return made
-
-
-def _built(
-    folder: Path,
-    name: str,
-    python: Python,
-    held: tuple[str, ...] | None,
-    resolve: Resolve,
-    say: Say,
-    indexes: Indexes,
-    left_out: LeftOut,
-) -> tuple[ProjectWheel, Python, tuple[str, ...]]:
     try:
         with proc.scratch_folder() as room:
             source = room / "source"
             source.mkdir()
             project_tree.copy(folder, ["."], source, left_out=left_out)
-            path, own, pins = sources.built_in(room, source, python, held, resolve, say, indexes)
-            return ProjectWheel(path.name, sources.normalised(path, name, "")), own, pins
+            python = Python(project.python)
+            path, _, _ = sources.built_in(room, source, python, project.requires, unasked, say, indexes)
+            return ProjectWheel(path.name, sources.normalised(path, project.name, ""))
     except Failed as error:
-        known = sources.explained(error.lines)
-        why = f"{error.why} ({known})" if known else error.why
-        raise Unsatisfiable(
-            f"the project {name} in {folder} makes no wheel of plain Python: {why}",
-            error.lines,
-            (),
-            f"mend its build; {OFF}",
-        ) from error
+        raise _refused(project.name, folder, error) from error
 
 
-def _roots(folder: Path, made: ProjectWheel) -> tuple[str, ...]:
-    """Where the modules of the wheel lie in the project, as folders from its own on; nothing where one is not found."""
-    with zipfile.ZipFile(io.BytesIO(made.data)) as packed:
-        tops = {name.partition("/")[0] for name in packed.namelist()}
-    modules = sorted(top for top in tops if not top.endswith((".dist-info", ".data")))
+def _refused(name: str, folder: Path, error: Failed) -> Unsatisfiable:
+    known = sources.explained(error.lines)
+    why = f"{error.why} ({known})" if known else error.why
+    return Unsatisfiable(
+        f"the project {name} in {folder} makes no wheel of plain Python: {why}",
+        error.lines,
+        (),
+        f"mend its build, and name all that it needs under `requires` of [build-system]; {OFF}",
+    )
+
+
+def _roots(folder: Path, name: str) -> tuple[str, ...]:
+    """Where the modules of the project lie, as folders from its own on: where build backends look for them without
+    more words, for a module of the project's name or all that is in src.  Nothing where it is not there."""
+    module = re.sub(r"[-_.]+", "_", name)
     below = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-    found = []
-    for module in modules:
-        root = next((root for root in (".", "src", *below) if (folder / root / module).exists()), "")
-        if not root or not re.fullmatch(r"[A-Za-z0-9._+-]+", root):
-            return ()
-        found.append(root)
-    return tuple(dict.fromkeys(found))
+    if (folder / "src").is_dir():
+        return ("src",)
+    for root in (".", *below):
+        there = (folder / root / module, folder / root / f"{module}.py")
+        if any(each.exists() for each in there) and re.fullmatch(r"[A-Za-z0-9._+-]+", root):
+            return (root,)
+    return ()

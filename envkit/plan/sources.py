@@ -537,8 +537,7 @@ def built_in(
     and what was installed for that: ``held``, or else what ``resolve`` makes of its requirements.  Raises as ``make``.
     """
     asks, backend, inside = declared(folder)
-    if any(re.match(r"torch\s*(?:$|[^\w.\s-])", each) for each in asks):
-        raise Failed("its build needs torch", compiled=True)
+    _asks_no_torch(asks)
     tools = room / "tools"
     tools.mkdir()
     (room / "out").mkdir()
@@ -568,6 +567,24 @@ def built_in(
     if len(wheels) != 1:
         raise Failed(f"it makes {len(wheels)} wheels")
     return wheels[0], own, pins
+
+
+def _asks_no_torch(asks: Sequence[str]) -> None:
+    if any(re.match(r"torch\s*(?:$|[^\w.\s-])", each) for each in asks):
+        raise Failed("its build needs torch", compiled=True)
+
+
+def pinned_for(
+    folder: Path, python: Python, resolve: Callable[[Python, Sequence[str]], tuple[Pin, ...]]
+) -> tuple[Python, tuple[str, ...]]:
+    """The Python that will build the source in ``folder`` and the pins of what that takes, as its pyproject.toml says:
+    nothing of the source runs.  Raises Failed where it says nothing that can be built."""
+    asks, backend, _ = declared(folder)
+    _asks_no_torch(asks)
+    own = interpreter(python)[1]
+    # Before 70.1, setuptools asks for this only once it runs.
+    more = ("wheel",) if backend.partition(".")[0] == "setuptools" else ()
+    return own, pinned_lines(_without_torch(resolve(own, [*asks, *more])))
 
 
 def _without_torch(pins: Sequence[Pin]) -> Sequence[Pin]:

@@ -116,7 +116,7 @@ def new_lock(
         named = indexes.of(spec.index, spec.extra_index)
         same = previous is not None and upgrade != () and previous.wish.get("project") == spec.package
         resolve = partial(solve.build_tools, named, before=spec.before)
-        own = project.lock(spec, made.python, previous.project if previous and same else None, resolve, say, named)
+        own = project.lock(spec, made.python, previous.project if previous and same else None, resolve)
         made = replace(made, project=own)
     accept(spec, facts, made)
     return made
