@@ -109,7 +109,7 @@ def write_lock(folder: Path, engine: DockerEngine) -> None:
     def resolve(python: Python, lines: Any) -> tuple[locks.Pin, ...]:
         return solve.build_tools(Indexes(), python, lines, "")
 
-    own = project.lock(spec, Python("3.11"), None, resolve, lambda line: None, Indexes())
+    own = project.lock(spec, Python("3.11"), None, resolve)
     small = replace(
         held, name=spec.name, flavor="runtime", wish=locks.spec_items(spec), digest=base.sha256, origin="packages",
         debs=(), apt={}, gpus=(), programs=(), missing=(), wheels=locks.in_order((*kept, *tools)), cuda=None,
