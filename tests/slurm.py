@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -83,18 +83,50 @@ class Cluster:
         self.daemons.append(made)
         return made
 
-    def close(self) -> None:
-        """Ends all daemons and what they started."""
-        for process in reversed(self.daemons):
+
+def processes_of(folder: Path) -> list[int]:
+    """The processes, but for this one and its parent, that name a file below ``folder`` in their command line or
+    variables or have one open: a cluster's daemons, its clients and its steps, which are nobody's children, with what
+    these run."""
+    sign = f"{folder}/".encode()
+    return [number for number in map(int, filter(str.isdigit, os.listdir("/proc"))) if _names(number, sign)]
+
+
+def _names(number: int, sign: bytes) -> bool:
+    if number in (os.getpid(), os.getppid()):
+        return False
+    process = f"/proc/{number}"
+    with suppress(OSError):  # it may end in the middle of this
+        for file in ("cmdline", "environ"):
+            if sign in Path(process, file).read_bytes():
+                return True
+        return any(os.readlink(each.path).encode().startswith(sign) for each in os.scandir(f"{process}/fd"))
+    return False
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[None]:
+    """No process of the cluster in ``folder`` outlives the block, nor the process that runs it, however that ends: a
+    process of its own waits for the end of a pipe, which also comes with SIGKILL."""
+    guard = subprocess.Popen([sys.executable, __file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        guard.communicate(timeout=2 * PATIENCE_S)
+    assert guard.returncode == 0, f"processes of the cluster in {folder} are left: {processes_of(folder)}"
+
+
+def _end(folder: Path) -> bool:
+    """Kills the cluster's processes until there are none."""
+
+    def none() -> bool:
+        found = processes_of(folder)
+        for number in found:
             with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        limit = time.monotonic() + 10
-        for process in self.daemons:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(limit - time.monotonic(), 0.1))
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.kill(number, signal.SIGKILL)
+        return not found
+
+    return comes(none, 0.05)
 
 
 def free_ports(many: int) -> list[int]:
@@ -196,11 +228,18 @@ def cluster(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Clu
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PYTEST"))}
     made = Cluster(folder, {**kept, "SLURM_CONF": str(conf)})
     try:
-        _munge(made)
-        made._daemon(["slurmctld", "-D", "-f", str(conf)], "slurmctld.out")
-        for number in range(1, NODES + 1):
-            made.boot(f"n{number}")
-        made.wait_idle()
-        yield made
+        with guarded(folder):
+            _munge(made)
+            made._daemon(["slurmctld", "-D", "-f", str(conf)], "slurmctld.out")
+            for number in range(1, NODES + 1):
+                made.boot(f"n{number}")
+            made.wait_idle()
+            yield made
     finally:
-        made.close()
+        for daemon in made.daemons:
+            daemon.wait()
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    sys.exit(0 if _end(Path(sys.argv[1])) else 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ import machines
 import processes
 import pytest
 import slurm
-from clocks import comes
+from clocks import PATIENCE_S, comes
 from slurm import Cluster
 
 from envkit.fleet import gather, hostlist
@@ -254,6 +255,36 @@ def test_a_job_that_is_ended_leaves_no_process(cluster: Cluster, place: Path, ho
     found = judged(place)
     assert found.named(State.FAIL) == ALL
     assert {one.cause for one in found.nodes} <= {Cause.DIED, Cause.HUNG, Cause.SILENT}, bad(found)
+
+
+OWNER = """
+import sys
+from pathlib import Path
+import slurm
+with slurm.cluster(Path(sys.argv[1])) as cluster:
+    job = cluster.start("srun", "-N2", "sleep", "600")
+    print("ready", flush=True)
+    job.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_cluster_ends_with_whoever_started_it(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:
+    """In the middle of a job, whose steps and what they run are nobody's children; another cluster is not touched."""
+    (inner := tmp_path / "cluster").mkdir()
+    own = [sys.executable, "-c", OWNER, str(inner)]
+    environment = {**cluster.environment, "PYTHONPATH": str(Path(slurm.__file__).parent)}
+    owner = subprocess.Popen(own, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert owner.stdout is not None and owner.stdout.readline() == b"ready\n"
+        assert comes(lambda: len({*processes.named("/sleep")} & {*slurm.processes_of(inner)}) == 2, 0.1)
+        owner.send_signal(number)
+        owner.communicate(timeout=PATIENCE_S)
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert comes(lambda: not slurm.processes_of(inner), 0.1)
+    assert len(slurm.processes_of(cluster.folder)) >= 2 + slurm.NODES
 
 
 def test_failed_nodes_are_drained_and_return_once_they_are_ok(cluster: Cluster, place: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import slurm
 from clocks import PATIENCE_S, comes
 from test_job_files import EVERY, LOCK, SECRET, STAND_IN, TASK, TELL
 
@@ -149,21 +150,22 @@ def cluster(tmp_path: Path) -> Iterator[Path]:
     started: list[subprocess.Popen[bytes]] = []
     env = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
     try:
-        for one in words:
-            started.append(subprocess.Popen(one, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            time.sleep(0.5)
+        with slurm.guarded(folder):
+            for one in words:
+                started.append(subprocess.Popen(one, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                time.sleep(0.5)
 
-        def idle() -> bool:
-            shown = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True, text=True, check=False)
-            return shown.stdout == "idle 2\n"
+            def idle() -> bool:
+                shown = subprocess.run(
+                    ["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True, text=True, check=False
+                )
+                return shown.stdout == "idle 2\n"
 
-        assert comes(idle), (folder / "ctld.log").read_text()[-2000:]
-        yield folder
+            assert comes(idle), (folder / "ctld.log").read_text()[-2000:]
+            yield folder
     finally:
-        for process in reversed(started):
-            process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait()
         shutil.rmtree(munge)
 
 

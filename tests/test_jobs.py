@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slurm
 from clocks import PATIENCE_S, comes
 
 from envkit.host.cdi import parse_yaml
@@ -166,12 +167,11 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
         ["slurmd", "-D", "-N", "n1", "-f", f"{tmp_path}/slurm.conf"],
     ]
     environment = os.environ | {"SLURM_CONF": f"{tmp_path}/slurm.conf"}
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, slurm.guarded(tmp_path):
         for command in commands:
-            running = stack.enter_context(
+            stack.enter_context(
                 subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )
-            stack.callback(running.terminate)
             if command[0] == "munged":
                 comes((tmp_path / "munge.sock").exists, 0.05)
         yield tmp_path, environment
