@@ -708,6 +708,21 @@ def test_packages_are_counted_by_the_files_that_are_there(tmp_path: Path) -> Non
     assert (torch.kind, torch.size) == ("wheel", sum(map(len, TORCH.values())) + _record_size("torch-2.6.0"))
 
 
+def test_a_library_lies_with_its_package_or_in_its_folder(tmp_path: Path) -> None:
+    owned, bare = "/usr/lib/x86_64-linux-gnu/libcudart.so.12", "/opt/cuda/lib64/libcudart.so.12"
+    more: Files = {
+        "/var/lib/dpkg/status": installed(("libcudart12", "12.4.127")),
+        "/var/lib/dpkg/info/libcudart12:amd64.list": f"/.\n{owned}\n".encode(),
+        owned: RUNTIME,
+        bare: RUNTIME,
+    }
+    copies = {one.path: one for one in audited(tmp_path, more).copies.need("copies")}
+    brought = f"{SITE}/nvidia/cuda_runtime/lib/libcudart.so.12"
+    assert {path: copies[path].place for path in (owned, bare, brought)} == {
+        owned: "libcudart12", bare: "/opt/cuda/lib64", brought: "wheel"
+    }  # fmt: skip
+
+
 def _record_size(info: str) -> int:
     return len(stack()[f"{SITE}/{info}.dist-info/RECORD"])
 

@@ -180,8 +180,10 @@ def test_a_healthy_place_raises_no_alarm(place: str) -> None:
     assert trouble(PLACES[place]) == {}
 
 
-def test_a_shared_node_is_noted_and_no_more() -> None:
-    host = machines.host("h100", {**LOADED, EVERY + "processes": [{**JOB, "mine": False}]})
+@pytest.mark.parametrize("whose", [{"mine": False}, {}], ids=["of another", "of nobody known"])
+def test_a_shared_node_is_noted_and_no_more(whose: dict[str, bool]) -> None:
+    job = {name: value for name, value in JOB.items() if name != "mine"}
+    host = machines.host("h100", {**LOADED, EVERY + "processes": [{**job, **whose}]})
     assert set(trouble(host)) == {"host-gpu-used-by-other-user"}
     assert {finding.severity for finding in results(host)["host-gpu-used-by-other-user"].findings} == {Severity.NOTE}
 

@@ -111,7 +111,8 @@ def test_a_name_of_the_longest_length_is_still_read() -> None:
     "value",
     [
         "", "a1b2c", "aa11aa11", "correct horse", "<key-1b7>", "{key-1b7}", "[key-1b7]", "$key1b7", "key1b7...",
-        "%key1b7%", "your-token-1234", "'change-me-123'", "xxxx-1234", "password123", "admin00000", "test-111111",
+        "%key1b7%", "<zebra-8412>", "{zebra-8412}", "[zebra-8412]", "$zebra8412", "zebra8412...", "%zebra8412%",
+        "your-token-1234", "'change-me-123'", "xxxx-1234", "password123", "admin00000", "test-111111",
     ],
 )  # fmt: skip
 def test_a_stand_in_is_no_secret(value: str) -> None:

@@ -560,6 +560,11 @@ def test_a_verified_build_needs_layers(
     assert "has no layers to compare" in told(envkit("build", job, "--verify", "--engine", "local"), 2)
 
 
+@pytest.mark.parametrize("options", [("--output", "image.tar"), ("--provenance",)], ids=str)
+def test_without_an_image_none_is_saved_or_attested(job: Path, envkit: Envkit, options: tuple[str, ...]) -> None:
+    assert "makes no image to save or to attest" in told(envkit("build", job, "--engine", "local", *options), 2)
+
+
 def vendored(folder: Path, made: Lock) -> Path:
     """What `envkit vendor` would save of a lock with one wheel and one Debian package."""
     held = folder / "vendored"

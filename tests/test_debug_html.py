@@ -143,6 +143,13 @@ def test_a_core_dump_or_a_hang_is_the_stage_that_told() -> None:
     assert bars(as_html.render(made.hang()))["as-is"][0] == "root"
 
 
+def test_a_stage_after_the_one_that_told_takes_nothing_from_it() -> None:
+    crash = made.crash()
+    later = Step("core-dump", True, "the driver writes it", 1.0, 1, "exited", "no core was written")
+    drawn = bars(as_html.render(replace(crash, steps=(*crash.steps[:-1], later))))
+    assert (drawn["memcheck"][0], drawn["core-dump"][0]) == ("root", "diagnostic")
+
+
 @pytest.mark.parametrize(("verdict", "look"), [(Verdict.CLEAN, "clean"), (Verdict.UNDECIDED, "open")])
 def test_what_is_no_finding_does_not_look_like_one(verdict: Verdict, look: str) -> None:
     report = replace(made.crash(), verdict=verdict, fault=None, children=(), explanation=None)

@@ -372,6 +372,33 @@ def test_of_a_rank_that_was_started_again_the_last_process_counts(tmp_path: Path
     assert (rank.pid, rank.calls[0].op) == (300, "all_reduce")
 
 
+def test_the_older_half_of_a_ranks_file_is_no_rank_and_hides_none(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path, rank, [{"op": "barrier"}, all_reduce()])
+    whole = tmp_path / "ranks-one-100.jsonl"
+    head, *rest = whole.read_text().splitlines(keepends=True)
+    (tmp_path / "ranks-one-100.old.jsonl").write_text("".join([head, *rest[:3]]))
+    whole.write_text("".join([head, *rest[3:]]))
+    read = ranks.read(ran(tmp_path))
+    assert [(rank.rank, [call.op for call in rank.calls]) for rank in read] == [
+        (0, ["barrier", "all_reduce"]),
+        (1, ["barrier", "all_reduce"]),
+    ]
+
+
+def test_a_group_that_is_level_hides_no_other_in_which_a_rank_is_behind(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path, rank, [all_reduce()], main=SPOT, calls=2 - rank)
+        rows = [{"e": "group", "g": "7", "ranks": [0, 1], "backend": "nccl", "default": False}]
+        if rank == 0:
+            rows.append({"e": "in", "n": 2, "g": "7", "s": 1, "at": AT, **all_reduce(8)})
+        with open(tmp_path / f"ranks-one-{100 + rank}.jsonl", "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    said = cause(tmp_path)
+    assert "all_reduce of [8] float32" in said and "collective 1 of group 7 (ranks 0, 1)" in said
+    assert "rank 1 has not come there" in said
+
+
 def test_files_that_are_none_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "ranks-a-1.jsonl").write_bytes(b"\x00\xff{}\n[1]\n")
     (tmp_path / "ranks-a-2.jsonl").write_text("")

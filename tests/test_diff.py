@@ -209,6 +209,14 @@ def test_a_cudnn_without_code_for_a_declared_gpu_breaks() -> None:
     assert unknown.text == "cuDNN 9.10.2.21 -> 9.99.0.1"  # of an unknown release nothing is said
 
 
+def test_a_card_that_code_of_an_older_minor_serves_is_not_left_without_any() -> None:
+    gpus = (("RTX 4090", "sm_89"), ("A100", "sm_80"))
+    old = lock("2.10.0+cu128", {"nvidia-cudnn-cu12": "9.10.2.21"}, gpus)
+    new = lock("2.10.0+cu128", {"nvidia-cudnn-cu12": "9.24.0.43"}, gpus)
+    (change,) = compare.locks(old, new, FACTS)
+    assert change.text == "cuDNN 9.10.2.21 -> 9.24.0.43 (no SASS below sm_75, before none below sm_50)"
+
+
 def test_swapped_order_gives_the_mirrored_words() -> None:
     old, new = lock("2.6.0+cu124", TORCH_2_6), lock("2.15.0+cu132", TORCH_2_15, os="debian13", python="3.13")
     there, back = texts(compare.locks(old, new, FACTS)), texts(compare.locks(new, old, FACTS))

@@ -48,6 +48,7 @@ WORDS = [
     ("unknown variable", 'a $X "b$X" ${X%.*}', ["a <$X> <b$X> <${X%.*}>"]),
     ("default of a variable that nobody set", "a ${X:-b} ${X-c} ${X:-${Y:-d}}", ["a b c d"]),
     ("default of a variable that the base sets", "a ${LD_LIBRARY_PATH:-b}", ["a <${LD_LIBRARY_PATH:-b}>"]),
+    ("a form that is not known ends behind what is quoted in it", 'a ${?"}"}x b', ['a <${?"}"}x> b']),
     ("an unset variable", "X=1; unset X; a ${X}b", ["unset X", "a <${X}b>"]),
     ("splitting", 'V="b c"; a $V "$V" x$V', ["a b c b c xb c"]),
     ("a requirement that redirects", "pip install torch>=2.0 x", ["pip install torch x"]),

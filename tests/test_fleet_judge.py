@@ -15,7 +15,7 @@ from fleet import BEGAN, HOSTS, body, document, fault, healthy, judged, lay, nod
 from envkit.errors import UsageError
 from envkit.fleet import frames, gather
 from envkit.fleet.documents import Document, Ended, Found, encoded
-from envkit.fleet.verdict import Cause, ClassContract, FleetVerdict, Rules, State, judge
+from envkit.fleet.verdict import Cause, ClassContract, FleetVerdict, Rules, State, by_cause, judge
 from envkit.model import Severity
 
 
@@ -147,6 +147,7 @@ def test_one_node_that_differs_from_its_class(tmp_path: Path, key: str) -> None:
     others = {each: document(each, same) for each in HOSTS}
     found = judged(lay(tmp_path, *healthy(**{**others, "n8": document("n8", prints(same, **{name: value}))})))
     only(found, "n8", State.FAIL, Cause.DRIFT, name, "7 of 8 nodes")
+    assert found.not_compared == ()
     assert judged(tmp_path, Rules(may_differ=(name,))).exit_code == 0
     assert judged(lay(tmp_path / "same", *healthy(**others))).exit_code == 0
 
@@ -163,8 +164,21 @@ def test_a_tie_is_unknown_for_all(tmp_path: Path) -> None:
     other = prints(body(), driver="570.00.01")
     half = {name: document(name, other) for name in HOSTS[:4]}
     found = judged(lay(tmp_path, *healthy(**half)))
-    assert (found.exit_code, found.named(State.UNKNOWN)) == (3, HOSTS)
+    assert (found.exit_code, found.named(State.UNKNOWN), found.not_compared) == (3, HOSTS, ())
     assert "no value has a majority" in found.nodes[0].sentence
+    assert "570.00.01 on n1, n2, n3 and 1 more" in found.nodes[0].sentence
+
+
+def test_what_failed_on_fewest_nodes_is_said_first_and_what_is_open_last(tmp_path: Path) -> None:
+    few = {"n1": document("n1", prints(body(), driver="570.00.01"))}
+    more = {name: document(name, body(found=(fault("host-a", "b"),))) for name in ("n2", "n3")}
+    unread = {"n4": document("n4", prints(body(), kernel=None))}
+    found = judged(lay(tmp_path, *healthy(**unread, **more, **few)))
+    assert [(state, names) for state, _, names in by_cause(found)] == [
+        (State.FAIL, ("n1",)),
+        (State.FAIL, ("n2", "n3")),
+        (State.UNKNOWN, ("n4",)),
+    ]
 
 
 def test_what_one_node_could_not_read_is_open_there(tmp_path: Path) -> None:

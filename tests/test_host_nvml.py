@@ -187,6 +187,11 @@ def test_throttling_by_its_names(ask: Conversation) -> None:
     assert gpus[0].throttled_us.need("x")["hw power brake"] == 5000
 
 
+def test_a_driver_that_counts_heat_in_both_fields_is_read_by_the_newer(ask: Conversation) -> None:
+    (gpu, *_) = ask("h100", "gpu.0.field.269 = 9000\ngpu.0.field.75 = 7000\n").gpus
+    assert gpu.throttled_us.need("x")["thermal"] == 9
+
+
 # What a driver of another age answers
 
 

@@ -166,6 +166,30 @@ def test_a_declared_job_is_all_there(tmp_path: Path) -> None:
     assert from_plain(Job, to_plain(job)) == job
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "means", "below"),
+    [
+        ("nodes", 1, 1, 0),
+        ("ranks", 1, 1, 0),
+        ("workers", 0, 0, -1),
+        ("pids", -1, None, -2),  # no limit, as for an engine
+        ("cpus", 0.0, None, -0.5),
+        ("cpus", 0.5, 0.5, -0.5),
+    ],
+)
+def test_the_least_that_means_something_is_taken(name: str, least: float, means: float | None, below: float) -> None:
+    job = launch.job_from(**{name: least}, caller={})  # type: ignore[arg-type]  # options of several types
+    assert getattr(job, name).value == means
+    with pytest.raises(UsageError, match=f"{below:g}"):
+        launch.job_from(**{name: below}, caller={})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cpus", [float("inf"), float("nan")])
+def test_no_job_has_all_processors_that_there_could_be(cpus: float) -> None:
+    with pytest.raises(UsageError, match="cannot have"):
+        launch.job_from(cpus=cpus, caller={})
+
+
 def test_options_that_mean_nothing_are_refused() -> None:
     for wrong in (
         lambda: launch.job_from(way="magic"),

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import reading
 
-from envkit.logs import scan
+from envkit.logs import scan, tracebacks
 from envkit.logs.prefix import NO_YEAR, rank_of_name, strip
 from envkit.logs.reader import ENDS, FIRST, LAST, LOUD, Input, read
-from envkit.logs.records import Event, Reading, Role
+from envkit.logs.records import Event, Line, Reading, Role
 from envkit.logs.scan import BLOCK, Words, cleaned
 from envkit.logs.tracebacks import FIRST as FIRST_TRACES
 from envkit.logs.tracebacks import LAST as LAST_TRACES
@@ -600,6 +600,15 @@ def test_a_traceback_without_its_head_or_its_end() -> None:
     lines = TRACE.splitlines(keepends=True)
     assert traces("".join(lines[1:7]))[0][2:4] == (["<module>", "forward"], "RuntimeError")
     assert [one[3] for one in traces("".join(lines[:6]))] == [""]
+
+
+@pytest.mark.parametrize(("strange", "kinds"), [(24, ["RuntimeError"]), (25, ["", "RuntimeError"])])
+def test_so_many_lines_of_others_may_stand_between_two_frames_and_no_more(strange: int, kinds: list[str]) -> None:
+    *head, frame, code, raised, _ = TRACE.splitlines()
+    found = tracebacks.Tracebacks()
+    for number, text in enumerate([*head, *["of another"] * strange, frame, code, raised], 1):
+        found.take(Line("log", number, text, text))
+    assert [one.kind for one in found.found()] == kinds
 
 
 def test_tracebacks_of_ipython_pytest_and_json() -> None:

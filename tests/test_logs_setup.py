@@ -253,6 +253,14 @@ DEVICES = [
         id="k8s-one-node",
     ),
     pytest.param(
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
+        "  Warning  FailedScheduling  3m  default-scheduler  0/2 nodes are available: 2 Insufficient nvidia.com/gpu.\n",
+        "cuda-init-no-device",
+        "infra",
+        "Insufficient nvidia.com/gpu",
+        id="k8s-after-another-failure",
+    ),
+    pytest.param(
         "  Warning  FailedScheduling  3m  default-scheduler  0/9 nodes are available: 4 Insufficient nvidia.com/gpu, 5 "
         "node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }.\n",
         "cuda-init-no-device",

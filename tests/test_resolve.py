@@ -99,6 +99,7 @@ def test_the_runtime_asks_for_torch_what_its_compilers_import_and_the_packages()
     made = choose(flavor="debug", packages=["numpy", "einops>=0.8", "Torch>=2"])
     assert made.requirements == ("torch==2.6.0", "setuptools", "numpy", "einops>=0.8")
     assert choose(packages=["numpy", "einops>=0.8", "Torch>=2"]).requirements == made.requirements
+    assert choose(packages=["torch>=2", "numpy", "einops>=0.8"]).requirements == made.requirements
 
 
 def test_the_newest_release_that_the_packages_admit_wins() -> None:

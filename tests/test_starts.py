@@ -81,6 +81,12 @@ def test_a_service_is_laid_over_its_dockerfile(folder: Path) -> None:
     assert start.dockerfile is not None and start.dockerfile.steps[-1].user == "1000"
 
 
+def test_a_word_below_a_mount_hides_no_other_that_is_absent(folder: Path) -> None:
+    text = "services:\n  train:\n    build: .\n    entrypoint: [/tools/bin/python, /app/other.py]\n"
+    Path("mounted.yaml").write_text(text + '    volumes: ["tools:/tools"]\n')
+    assert [one.path for one in read("mounted.yaml#train").absent] == ["/app/other.py"]
+
+
 def test_a_pod_without_its_dockerfile_leaves_the_image_open(folder: Path) -> None:
     start = read("pod.yaml")
     assert (start.dockerfile, start.why) == (None, "example.org/train:1 is not built here")

@@ -186,6 +186,15 @@ def test_indexes_of_uv_are_the_spec_s(tmp_path: Path) -> None:
         ('[tool.uv.sources]\nours = { path = "libs/ours" }\n', "takes ours from a path"),
         ("[tool.uv.sources]\nours = { workspace = true }\n", "takes ours from its workspace"),
         ('[tool.uv.sources]\nours = { index = "unknown" }\n', "takes ours from an index that it does not name"),
+        (
+            '[[tool.uv.index]]\nname = "theirs"\nurl = "https://h.invalid/simple"\n[tool.uv.sources]\n'
+            'ours = [{ index = "theirs", marker = "a" }, { git = "https://h.invalid/ours" }]\n',
+            "takes ours from a repository",
+        ),
+        (
+            '[tool.uv.sources]\nnobodys = { path = "a" }\nours = { git = "https://h.invalid/ours" }\n',
+            "takes ours from a repository",
+        ),
     ],
 )
 def test_what_uv_would_do_otherwise_is_refused(tmp_path: Path, text: str, said: str) -> None:
