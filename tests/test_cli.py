@@ -560,6 +560,13 @@ def test_a_verified_build_needs_layers(
     assert "has no layers to compare" in told(envkit("build", job, "--verify", "--engine", "local"), 2)
 
 
+@pytest.mark.parametrize("other", [("--output", "image.tar"), ("--verify",)], ids=str)
+def test_a_build_with_an_attestation_is_neither_saved_nor_compared(
+    job: Path, envkit: Envkit, other: tuple[str, ...]
+) -> None:
+    assert "makes every build another image" in told(envkit("build", job, "--provenance", *other), 2)
+
+
 @pytest.mark.parametrize("options", [("--output", "image.tar"), ("--provenance",)], ids=str)
 def test_without_an_image_none_is_saved_or_attested(job: Path, envkit: Envkit, options: tuple[str, ...]) -> None:
     assert "makes no image to save or to attest" in told(envkit("build", job, "--engine", "local", *options), 2)

@@ -352,6 +352,20 @@ CONTAINER = [
         id="hook-driver-works",
     ),
     pytest.param(
+        HOOK + "nvidia-container-cli: initialization error: nvml error: insufficient permissions: unknown.\n",
+        "nvidia-container-cli-init-error",
+        "driver-firmware-fault",
+        "insufficient permissions",
+        id="hook-nvml-refuses",
+    ),
+    pytest.param(
+        HOOK + "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.\n",
+        "nvidia-container-cli-init-error",
+        "no-gpu-or-driver",
+        "driver not loaded",
+        id="hook-nvml-without-driver",
+    ),
+    pytest.param(
         HOOK + "nvidia-container-cli: device error: 3: unknown device: unknown.\n",
         "nvidia-container-cli-init-error",
         "launch-config",
