@@ -162,6 +162,21 @@ def told(verb: str, image: str) -> str:
 
 
 VERBS = pytest.mark.parametrize("verb", ["probe", "smoke"])
+NIGHTLY = pytest.mark.nightly
+
+
+def by_verb(names: str, cases: Mapping[str, tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Every case under `probe` and the first under `smoke`, with the others of it by night: what tells one case from
+    another is the same code for both verbs."""
+    first = next(iter(cases))
+    both = [(verb, id_) for id_ in cases for verb in ("probe", "smoke")]
+    return pytest.mark.parametrize(
+        ("verb", *names.split()),
+        [
+            pytest.param(verb, *cases[id_], id=f"{id_}-{verb}", marks=[NIGHTLY] * (verb == "smoke" and id_ != first))
+            for verb, id_ in both
+        ],
+    )
 
 
 def foreign() -> bytes:
@@ -174,22 +189,23 @@ def foreign() -> bytes:
 # Images that no Python starts in.
 
 
-@VERBS
-@pytest.mark.parametrize(
-    ("files", "sentence"),
-    [
-        ({"/etc/os-release": b"ID=none\n"}, "the image IMAGE has no python3 to run the payload with"),
-        ({"/usr/bin/python3": "/nowhere/python3"}, "the image IMAGE has no python3 to run the payload with"),
-        (
+@by_verb(
+    "files sentence",
+    {
+        "none": ({"/etc/os-release": b"ID=none\n"}, "the image IMAGE has no python3 to run the payload with"),
+        "a-broken-link": (
+            {"/usr/bin/python3": "/nowhere/python3"},
+            "the image IMAGE has no python3 to run the payload with",
+        ),
+        "no-interpreter": (
             {"/usr/bin/python3": b"#!/bin/sh\necho no\n"},
             "/usr/bin/python3 in the image IMAGE cannot start: the loader or interpreter it names is not in the image",
         ),
-        (
+        "another-processor": (
             {"/usr/bin/python3": foreign()},
             "/usr/bin/python3 in the image IMAGE is no program for this machine's processor",
         ),
-    ],
-    ids=["none", "a-broken-link", "no-interpreter", "another-processor"],
+    },
 )
 def test_no_python_that_starts(make: Make, verb: str, files: dict[str, Content], sentence: str) -> None:
     assert told(verb, make(files, alone=True)) == sentence
@@ -227,28 +243,30 @@ def test_an_image_that_is_not_there_is_the_users_mistake(engine: DockerEngine, v
 # Pythons that end before the payload.
 
 
-@VERBS
-@pytest.mark.parametrize(
-    ("files", "env", "sentence"),
-    [
-        ({}, ["PYTHONHOME=/nowhere"], "ended with exit code 1 {}: ModuleNotFoundError: No module named 'encodings'"),
-        ({SITE: b"import os; os._exit(0)"}, [], "ended with exit code 0 {}"),
-        ({SITE: b"import os; os._exit(7)"}, [], "ended with exit code 7 {}"),
-        ({SITE: b"import ctypes; ctypes.string_at(0)"}, [], "was killed by SIGSEGV {}"),
-        (
+@by_verb(
+    "files env sentence",
+    {
+        "home": (
+            {},
+            ["PYTHONHOME=/nowhere"],
+            "ended with exit code 1 {}: ModuleNotFoundError: No module named 'encodings'",
+        ),
+        "leaves": ({SITE: b"import os; os._exit(0)"}, [], "ended with exit code 0 {}"),
+        "fails": ({SITE: b"import os; os._exit(7)"}, [], "ended with exit code 7 {}"),
+        "segfault": ({SITE: b"import ctypes; ctypes.string_at(0)"}, [], "was killed by SIGSEGV {}"),
+        "exits": (
             {SITE: b"import sys; sys.exit('go away')"},
             [],
             "ended with exit code 1 {}: Fatal Python error: init_import_site: Failed to import the site module",
         ),
-        (
+        "colour": (
             {SITE: b"import os; os.write(2, b'a fault \\x1b[2J in red.\\n'); os._exit(9)"},
             [],
             "ended with exit code 9 {}: a fault \\x1b[2J in red",
         ),
-        ({"/usr/bin/python3": b"#!/bin/sh\nkill -9 $$; exit 4\n"}, [], "ended with exit code 4 {}"),
-        ({"/usr/bin/python3": b"#!/bin/sh\necho hello\n"}, [], "ended with exit code 0 {}: hello"),
-    ],
-    ids=["home", "leaves", "fails", "segfault", "exits", "colour", "pid-1", "no-python"],
+        "pid-1": ({"/usr/bin/python3": b"#!/bin/sh\nkill -9 $$; exit 4\n"}, [], "ended with exit code 4 {}"),
+        "no-python": ({"/usr/bin/python3": b"#!/bin/sh\necho hello\n"}, [], "ended with exit code 0 {}: hello"),
+    },
 )
 def test_a_python_that_ends_before_the_payload(
     make: Make, verb: str, files: dict[str, Content], env: list[str], sentence: str
@@ -383,15 +401,15 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize("files", [files for files, _ in HANGS.values()], ids=HANGS.keys())
-def test_a_python_that_hangs_is_ended_at_the_budget(
-    engine: DockerEngine, make: Make, files: dict[str, Content]
-) -> None:
+@pytest.mark.parametrize("hang", HANGS)
+def test_a_python_that_hangs_is_ended_at_the_budget(engine: DockerEngine, make: Make, hang: str) -> None:
+    """One by the image's own start and then past it, which waits twice; the others past it alone."""
+    files, where = HANGS[hang]
     image = make(files)
     place = runner.InEngine(engine, image, "", ())
     with ends(), pytest.raises(Undecided) as caught:
-        runner.probe(place, lambda line: None, timeout_s=1.0)
-    assert caught.value.message == f"the Python of {image} did not end within 1 s before it ran a line of the payload"
+        runner.probe(place, lambda line: None, timeout_s=0.1, direct=hang != "start")
+    assert caught.value.message == f"the Python of {image} did not end within 0.1 s {where}"
     assert containers() == []
 
 
@@ -403,11 +421,18 @@ def test_a_torch_that_hangs_is_ended_at_the_budget(engine: DockerEngine, make: M
     assert containers() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+HANGING = {**{name: files for name, (files, _) in HANGS.items()}, "torch": {TORCH: b"while True: pass"}}
+# SIGKILL, which nothing answers, in every place; the others once each, and by night in every place.
+DAILY = {("torch", signal.SIGTERM), ("spin", signal.SIGINT), *((name, signal.SIGKILL) for name in HANGING)}
+
+
 @pytest.mark.parametrize(
-    "files",
-    [*(files for files, _ in HANGS.values()), {TORCH: b"while True: pass"}],
-    ids=[*HANGS, "torch"],
+    ("files", "number"),
+    [
+        pytest.param(files, number, id=f"{name}-{number.name}", marks=[NIGHTLY] * ((name, number) not in DAILY))
+        for name, files in HANGING.items()
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+    ],
 )
 def test_nothing_of_a_hanging_image_outlives_envkit(
     make: Make, files: dict[str, Content], number: signal.Signals
@@ -446,42 +471,41 @@ if "--nonce" in words:
 """
 
 
-@VERBS
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ("say({**own, 'nonce': 'x'}); os._exit(0)", "printed a result with the wrong nonce"),
-        ("say({**own, 'payload_sha256': 'x'}); os._exit(0)", "printed a result with the wrong payload_sha256"),
-        ("say(own)", "printed 2 results for one run"),
-        ("say(own); say(own); os._exit(0)", "printed 2 results for one run"),
-        (
+@by_verb(
+    "body sentence",
+    {
+        "nonce": ("say({**own, 'nonce': 'x'}); os._exit(0)", "printed a result with the wrong nonce"),
+        "payload": (
+            "say({**own, 'payload_sha256': 'x'}); os._exit(0)",
+            "printed a result with the wrong payload_sha256",
+        ),
+        "beside": ("say(own)", "printed 2 results for one run"),
+        "twice": ("say(own); say(own); os._exit(0)", "printed 2 results for one run"),
+        "keys": (
             "say(json.dumps(own)[:-1] + ', \"kind\": \"probe\"}'); os._exit(0)",
             "printed a result that cannot be read: a duplicate key in a mapping",
         ),
-        (
+        "nan": (
             "say(json.dumps(own)[:-1] + ', \"x\": NaN}'); os._exit(0)",
             "printed a result that cannot be read: NaN, which is not a JSON number",
         ),
-        (
+        "infinite": (
             "say(json.dumps(own)[:-1] + ', \"x\": 1e999}'); os._exit(0)",
             "printed a result that cannot be read: a number that is not finite",
         ),
-        (
+        "digits": (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '9' * 1000 + '}'); os._exit(0)",
             "printed a result that cannot be read: a number of 1000 digits",
         ),
-        (
+        "deepest": (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '[' * 100000 + ']' * 100000 + '}'); os._exit(0)",
             "printed a result that cannot be read: nesting too deep to read",
         ),
-        (
+        "deep": (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '[' * 100 + ']' * 100 + '}'); os._exit(0)",
             "printed a result that cannot be read: nesting more than 64 deep",
         ),
-    ],
-    ids=[
-        "nonce", "payload", "beside", "twice", "keys", "nan", "infinite", "digits", "deepest", "deep",
-    ],
+    },
 )  # fmt: skip
 def test_a_forged_document_is_none(make: Make, verb: str, body: str, sentence: str) -> None:
     image = make({SITE: FORGE.format(body=body).encode()})
