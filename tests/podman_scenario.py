@@ -140,7 +140,7 @@ def asked(engine: PodmanEngine, saved: Path, folder: Path) -> dict[str, Any]:
         found["placed"] = json.loads(run(placed=placed).stdout)
         found["died"] = run("die").exit
         began = time.monotonic()
-        cut = run("wait", timeout_s=3)
+        cut = run("wait", timeout_s=1)
         found["cut"] = [cut.timed_out, time.monotonic() - began < 60]
         found["missing program"] = fails(lambda: run(start=lambda own: ["no-such-program", *own]))
         found["missing image"] = fails(lambda: run(image="envkit-test-none:1"))

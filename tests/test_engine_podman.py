@@ -203,7 +203,7 @@ def test_no_container_outlives_envkit(told: dict[str, Any], way: Way, number: si
 # -- as root alone
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def podman() -> PodmanEngine:
     try:
         return PodmanEngine(cache_dir())
@@ -212,7 +212,7 @@ def podman() -> PodmanEngine:
         raise
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small(podman: PodmanEngine, saved: Path) -> str:
     """The small image in this user's store."""
     return podman.load(saved, BaseRequest(small_image.REF)).ref
