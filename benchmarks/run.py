@@ -641,6 +641,8 @@ def main() -> int:
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, median of {asked.runs}")
     print(f"{'':<34}{'median':>11}{'least':>11}{'most':>11} {'':<4}{'budget':>10}")
     made: list[Measure] = []
+    # An installed envkit has its byte code; with this variable each start would compile all of its modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         for name, part in PARTS.items():
             if name not in (asked.only or ("commands", "inside", "checking", "logs", "fleet", "locking")):

@@ -24,7 +24,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envkit import facts
-from envkit.image.audit import environment, exposed, linker, observe
+from envkit.image import exposed
+from envkit.image.audit import environment, linker, observe
 from envkit.image.tree import open_tree
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Reason, Severity

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +32,23 @@ LOCK = locks.parse((STACK / "envkit.lock").read_text(), "envkit.lock")
 SECRET = "hf_thisistheonethatnobodymaysee"
 ASKED = JobRequest("team/job:1", ("python", "train.py", "--lr", "1e-3"))
 PLAIN: dict[str, object] = {"CDISpecDirs": ["/etc/cdi"]}
+
+
+# What a run costs.
+
+
+def test_a_run_imports_nothing_that_only_a_built_or_a_read_image_needs() -> None:
+    rooms = ("build.up", "explain.explain", "image.audit", "image.tree", "payload.smoke", "plan.solve", "runner.runner")
+    code = """
+import sys, envkit.cli, envkit.launch.job, envkit.launch.preflight as flights
+for kind in (flights.Host, flights.Launch):
+    flights.judge.checks(kind)
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"envkit.judging.judge", "envkit.judging.checks.host_gpu"} <= loaded
+    assert loaded.isdisjoint({*(f"envkit.{room}" for room in rooms), "envkit.subjects.dockerfile", "docker"})
 
 
 # The line of `docker run`.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from envkit.launch.job import JobOptions
     from envkit.plan.lockfile import Lock
     from envkit.plan.spec import Spec
+    from envkit.subjects import Host
 
 _container = partial(Option, rich_help_panel="The container, as for `docker run`")
 
@@ -125,7 +126,7 @@ def _options(
 ) -> JobOptions:
     """What the options mean, before any work."""
     from envkit.launch import job, launch
-    from envkit.runner import runner
+    from envkit.runner.asked import default_gpus
 
     words: dict[str, list[str]] = {
         "--publish": publish or [],
@@ -143,7 +144,7 @@ def _options(
         env=env or (), env_files=env_files or (), mounts=volumes, shm=shm_size, memory=memory, ipc=ipc, ulimits=ulimits
     )
     return job.JobOptions(
-        gpus=runner.default_gpus(gpus),
+        gpus=default_gpus(gpus),
         env=read.environment.value,
         binds=job.binds(read.mounts.value or ()),
         user=job.user_of(user),
@@ -170,19 +171,20 @@ def _start(
     from envkit.launch import job
     from envkit.plan import lockfile as locks
     from envkit.plan.spec import load
-    from envkit.runner import runner
+    from envkit.runner.asked import are_here
 
     parsed = load(options.spec_at(where))
+    here = _machine(engine) if preflight and not print_it else None
     connected = connect(engine, say)
     _can_follow(given, connected)
     builds = Ability.BUILD in connected.abilities
     can_be_built(parsed.platform.value, tag if builds else "")
-    runner.are_here(given.gpus, connected)
+    are_here(given.gpus, connected)
     lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
     if lock is not None and not builds:
         _is_its_own(lock, tag, connected, flavor)
     elif not print_it and (lock is None or not job.is_built(lock, name, connected, flavor)):
-        lock = _built(parsed, name, connected, flavor)
+        lock, here = _built(parsed, name, connected, flavor), None  # the machine as it was minutes ago
     if not command:
         command = ("bash",) if connected.containers else (os.environ.get("SHELL") or "sh",)
     if lock is None:
@@ -197,7 +199,7 @@ def _start(
     if lock.project and "PYTHONPATH" not in request.env:
         warn(f"{lock.project.name} is imported as it was built, not from its folder: build again after a change")
     if preflight:
-        _fly(request, connected)
+        _fly(request, connected, here)
     _attend(parsed, request, connected, explain)
 
 
@@ -217,12 +219,12 @@ def _can_follow(given: JobOptions, engine: Engine) -> None:
 def _is_its_own(lock: Lock, image: str, engine: Engine, flavor: str) -> None:
     """Raises UsageError where an engine that builds nothing is given no image, or that of another lock."""
     from envkit.launch import job
-    from envkit.runner import runner
+    from envkit.runner.asked import LOCK_LABEL
 
     if not image:
         said = f"the {engine.name} engine builds no image, and no saved one is named"
         raise UsageError(said, "--tag image.tar, as `docker save` or `podman save` wrote it from the built image")
-    if not engine.labels(image).get(runner.LOCK_LABEL):
+    if not engine.labels(image).get(LOCK_LABEL):
         warn(f"envkit: {image} does not say which lock it is of; it is taken as it is")
     elif not job.is_built(lock, image, engine, flavor):
         raise UsageError(f"{image} is of another lock than this spec's", "build, save, and name the new file")
@@ -252,15 +254,22 @@ def _print(request: JobRequest, engine: Engine) -> NoReturn:
     raise Exit(0)
 
 
-def _fly(request: JobRequest, engine: Engine) -> None:
-    """The passive preflight: a finding ends the run, what stays open is told."""
+def _machine(engine: str) -> Host:
+    """This machine for the preflight, which depends on nothing that the run has yet to ask."""
+    from envkit.launch import preflight as flights
+
+    return flights.machine(ahead=("envkit.engine.docker",) if engine in ("docker", "auto") else ())
+
+
+def _fly(request: JobRequest, engine: Engine, here: Host | None) -> None:
+    """The passive preflight: a finding ends the run, what stays open is told.  ``here`` is as ``_machine`` saw it."""
     from envkit.launch import job
     from envkit.launch import preflight as flights
     from envkit.model import Severity
     from envkit.system.files import cache_dir
 
     image = request.image if engine.containers else ""
-    asked = flights.PreflightRequest(image, job.declared(request), "passive", kept=cache_dir() / "launches")
+    asked = flights.PreflightRequest(image, job.declared(request), "passive", kept=cache_dir() / "launches", here=here)
     made = flights.run(asked, lambda: engine, request.gpus, lambda line: None)
     code = made.exit_code(Severity.ERROR)
     if code == 1 and (found := flights.cause(made, Severity.ERROR)):

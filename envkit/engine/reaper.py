@@ -1,7 +1,8 @@
 """Removes a container whose envkit was killed, in a process of its own that is there before it and outlives envkit.
 
 The payload ends itself when envkit goes, but a Python that hangs before it reads the payload, or a program that only
-bears its name, does not.  SDK and sockets are imported at that moment alone: until then the process only waits.
+bears its name, does not.  What that takes, the folders of installed packages first, is read at that moment alone: until
+then the process only waits, and its start costs every run as little as a Python can.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ import os
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 _CREATED_S = 20.0  # an engine under load goes on for seconds with a container that nobody waits for any more
-_START = "import sys; sys.path.append(sys.argv[1]); from envkit.engine.reaper import main; main()"
 
 
 def command(container: str, podman: str = "") -> list[str]:
     """The command line that waits beside envkit for the container of that name, of the engine that docker's
     configuration names or of the program ``podman``; the folder it works in is not searched for modules."""
-    return [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2]), container, podman]
+    return [sys.executable, "-P", "-S", __file__, container, podman]
 
 
 def holder_of(container: str) -> str:
@@ -31,13 +30,18 @@ def main() -> None:
     """Waits for a line on stdin, which means that all is well, or for its end, which means that envkit is dead."""
     if sys.stdin.readline():
         return
+    import site
+
+    site.main()
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    _, container, podman = sys.argv
     deadline = time.monotonic() + _CREATED_S
     while time.monotonic() < deadline:
-        if podman := sys.argv[3]:
-            gone = _removed_by(podman, sys.argv[2])
+        if podman:
+            gone = _removed_by(podman, container)
         else:
-            gone = _removed(sys.argv[2])
-            _removed(holder_of(sys.argv[2]))
+            gone = _removed(container)
+            _removed(holder_of(container))
         if gone:
             return
         time.sleep(0.5)
@@ -63,3 +67,7 @@ def _removed(container: str) -> bool:
         client(endpoint(os.environ), 60).api.remove_container(container, v=True, force=True)
         return True
     return False
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ from envkit.launch import launch
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor, Spec
-from envkit.runner import runner
+from envkit.runner import asked
 from envkit.subjects.launch import Job, Mount
 from envkit.system import files
 from envkit.system.files import cache_dir
@@ -71,7 +71,7 @@ def is_built(lock: Lock, name: str, engine: Engine, flavor: str = "") -> bool:
         held = engine.labels(name)
     except UsageError:  # there is no such image
         return False
-    return (held.get(runner.LOCK_LABEL), held.get(runner.FLAVOR_LABEL)) == (locks.dump(lock), flavor or lock.flavor)
+    return (held.get(asked.LOCK_LABEL), held.get(asked.FLAVOR_LABEL)) == (locks.dump(lock), flavor or lock.flavor)
 
 
 def request(
@@ -130,11 +130,11 @@ def of_image(
     else with the least that any image needs."""
     command = ("python", "train.py")
     try:
-        lock = locks.parse(labels.get(runner.LOCK_LABEL, ""), "its label")
+        lock = locks.parse(labels.get(asked.LOCK_LABEL, ""), "its label")
     except UsageError:  # somebody else's image
         seen, mine = (Bind(str(here.resolve()), WORKSPACE),), (os.getuid(), os.getgid())
         return JobRequest(image, command, gpus, binds=seen, workdir=WORKSPACE, user=mine, options=("--init",))
-    flavor = labels.get(runner.FLAVOR_LABEL, "")
+    flavor = labels.get(asked.FLAVOR_LABEL, "")
     known = flavor if flavor in {each.value for each in Flavor} else ""
     return request(lock, image, here, command, JobOptions(gpus=gpus), environ, here, flavor=known)
 

@@ -12,29 +12,30 @@ import os
 import posixpath
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envkit.engine import Engine, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.host.root import HostRoot, short
-from envkit.image.audit import exposed
-from envkit.image.audit import observe as observe_files
-from envkit.image.tree import DEFAULT_PATH, Tree, Unreadable, open_tree, variables
+from envkit.image import exposed
+from envkit.image.config import DEFAULT_PATH, variables
 from envkit.model import Observed
-from envkit.payload import elf, isolate
+from envkit.payload import isolate
 from envkit.payload.isolate import Task
 from envkit.payload.probe import environ
-from envkit.runner.runner import promised
 from envkit.subjects.audit import Audit
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Host, Limit
 from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, FileKind, Inside, Job, Launch, Mount
 from envkit.system import files
+
+if TYPE_CHECKING:
+    from envkit.image.tree import Tree
 
 ENGINE_SHM = 64 << 20  # what moby gives to a container that asks for nothing (daemon/config, DefaultShmSize)
 _MOUNT_S = 2.0  # stat and statvfs take microseconds; beyond this the file system hangs
@@ -316,6 +317,10 @@ def observe(
 
 
 def _read(image_target: str, job: Job, connect: Callable[[], Engine], say: Say) -> ImageSide:
+    # Of use to the first launch of an image alone; to import them takes as long as all that a later one does.
+    from envkit.image.audit import observe as observe_files
+    from envkit.image.tree import open_tree
+    from envkit.runner.runner import promised
 
     with open_tree(image_target, connect, say) as tree:
         labels = tree.config.get("Labels")
@@ -330,15 +335,25 @@ def _read(image_target: str, job: Job, connect: Callable[[], Engine], say: Say) 
 def _key(image: str, job: Job) -> str:
     """What an ImageSide depends on: the image's content, what of the job names paths in it, and the code that reads."""
     package = Path(__file__).parents[1]
-    code = [
-        (str(path.relative_to(package)), (about := path.stat()).st_size, about.st_mtime_ns)
+    code = sorted(
+        (entry.path, (about := entry.stat()).st_size, about.st_mtime_ns)
         for room in ("image", "launch", "payload", "subjects")
-        for path in sorted((package / room).rglob("*.py"))
-    ]
+        for entry in _modules(str(package / room))
+    )
     mounts = [mount.target for mount in job.mounts.value or ()]
     command = to_plain(job.command) if job.command.missing else (job.command.value or ())[:1]
     asked = [to_plain(job.environment), mounts, job.checkpoint.value, job.user.value, command]
     return sha256(json.dumps([image, asked, code]).encode()).hexdigest()[:32]
+
+
+def _modules(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The modules below ``folder``; `Path.rglob` takes five times as long, at every run."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _modules(entry.path)
+            elif entry.name.endswith(".py"):
+                yield entry
 
 
 def _recorded(path: Path) -> ImageSide | None:
@@ -440,7 +455,7 @@ def _accounts(tree: Tree) -> Observed[tuple[Account, ...]]:
         return Observed.of((), "the image has no /etc/passwd")
     try:
         text = bytes(tree.data("/etc/passwd")[: 1 << 20]).decode("utf-8", "replace")
-    except Unreadable as error:
+    except Undecided as error:
         return Observed.lost(error.message)
     found = []
     for line in text.splitlines():
@@ -495,6 +510,8 @@ def parse_note(data: bytes) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 def _compat(tree: Tree) -> Observed[tuple[CompatLibrary, ...]]:
     """The libcuda files of forward-compatibility packages: regular files in a directory of the name compat."""
+    from envkit.payload import elf
+
     found = []
     offered = tree.real("/usr/local/cuda/compat")
     for path, entry in tree.entries.items():
@@ -509,7 +526,7 @@ def _compat(tree: Tree) -> Observed[tuple[CompatLibrary, ...]]:
                 continue
             told = parse_note(bytes(data[start : start + length]))
             found.append(CompatLibrary(path, version[1], posixpath.dirname(path) == offered, True, *told))
-        except (ValueError, Unreadable) as error:
+        except (ValueError, Undecided) as error:
             return Observed.lost(f"{path}: {error}")
     return Observed.of(tuple(found), "file names and ELF notes")
 

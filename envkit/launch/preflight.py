@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envkit import facts
 from envkit.doctor import contracts
@@ -27,11 +28,14 @@ from envkit.host.root import HostRoot
 from envkit.judging import judge, required
 from envkit.launch import launch
 from envkit.model import Coverage, Finding, NoGpu, Observed, Outcome, Report, Result, Severity, Subject
-from envkit.runner import runner
-from envkit.subjects import Host, Launch, SmokeRun, codec, saved
+from envkit.subjects import Host, Launch, codec, saved
 from envkit.subjects.host.expected import Expected, ExpectedChecks
 from envkit.subjects.launch import Job
 from envkit.system import proc
+
+if TYPE_CHECKING:
+    from envkit.runner import runner
+    from envkit.subjects import SmokeRun
 
 LEVELS = ("passive", "probe", "quick", "full")
 
@@ -53,7 +57,7 @@ class PreflightRequest:
     machine to judge for, with which nothing can be started.  ``budget_s`` is for all levels together, 0 for what they
     need.  ``may_be_unknown`` are checks whose question may stay open here.  ``require_gpu``: undecided where a GPU had
     no part; beyond the level passive that holds anyway, unless the job gets none.  ``frameworks`` as in Image, ``kept``
-    as for `launch.observe`.
+    as for `launch.observe`.  ``here`` is this machine as ``machine`` has just seen it.
     """
 
     image: str
@@ -67,6 +71,7 @@ class PreflightRequest:
     require_gpu: bool = False
     frameworks: tuple[str, ...] = ()
     kept: Path | None = None
+    here: Host | None = None
 
     def check(self) -> None:
         """Raises UsageError for a level or a check that does not exist, and for no sense."""
@@ -79,6 +84,8 @@ class PreflightRequest:
         if not 0 <= self.budget_s < inf:
             raise UsageError(f"a budget of {self.budget_s:g} s leaves no time", "name seconds, such as 30")
         if self.python:
+            from envkit.runner import runner
+
             runner.interpreter(self.python)
         if self.require_gpu and self.job.gpus.value == ():
             raise UsageError("a GPU is required and the job gets none", "take out --require-gpu or --gpus none")
@@ -211,6 +218,12 @@ def _levels(
         seen: Launch = launch.observe(request.image, host, request.job, connect, say, place, request.kept)
         yield "launch", replace(seen, host=Host(host.name)), judge.judge(seen, known)
 
+    yield "passive", passive
+    if request.level == "passive":
+        return
+
+    from envkit.runner import runner
+
     def inside() -> runner.ExecTarget:
         if request.image:
             return runner.InEngine(connect(), request.image, "", gpus)
@@ -231,9 +244,7 @@ def _levels(
         seen = ahead.result() or suite(level)
         yield "smoke", seen, judge.judge(seen, known)
 
-    yield "passive", passive
-    if request.level != "passive":
-        yield "probe", probe
+    yield "probe", probe
     if request.level in runner.SMOKE_S:
         yield request.level, lambda: smoke(request.level)
 
@@ -261,7 +272,21 @@ def _host(request: PreflightRequest, clock: _Clock, contract: Expected | None) -
     if request.host is not None:
         seen = saved.of_kind(request.host, Host)
         return replace(seen, expected=Observed.of(contract, "declared")) if contract else seen
-    return observe_host(budget_s=clock.left(PASSIVE_S), expected=contract)
+    return request.here or machine(clock.left(PASSIVE_S), contract)
+
+
+def machine(budget_s: float = PASSIVE_S, contract: Expected | None = None, ahead: Sequence[str] = ()) -> Host:
+    """This machine within ``budget_s`` seconds, held to ``contract``.  While other processes look at it, this one reads
+    what will judge it, and imports the modules ``ahead``."""
+
+    def meanwhile() -> None:
+        for kind in (Host, Launch):
+            judge.checks(kind)
+        facts.load()
+        for module in ahead:
+            import_module(module)
+
+    return observe_host(budget_s=budget_s, expected=contract, meanwhile=meanwhile)
 
 
 def _held(

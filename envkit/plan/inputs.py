@@ -19,7 +19,6 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envkit.dockerfile.files import toml
-from envkit.dockerfile.requirements import build_of
 from envkit.errors import UsageError, nearest, one_line
 from envkit.plan import given, indexes, uv_project
 from envkit.plan.given import GivenWheel
@@ -130,6 +129,8 @@ def _given(path: Path, line: str, what: str, marker: str, python: str, machine: 
 
 def _index(path: Path, line: str, address: str) -> Asked:
     """The index that a line of a requirements file names; that of torch's builds is chosen by `cuda`."""
+    from envkit.dockerfile.requirements import build_of  # few files name one, and what reads Dockerfiles comes along
+
     if build_of(address):
         return Asked()
     if line.startswith(("-f", "--find-links")):

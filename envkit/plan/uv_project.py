@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envkit.dockerfile.files import toml
-from envkit.dockerfile.requirements import build_of
 from envkit.errors import UsageError, one_line
 from envkit.plan import indexes
 from envkit.system import files
@@ -53,6 +52,8 @@ def named_indexes(path: Path, uv: Mapping[str, Any]) -> tuple[str, tuple[str, ..
             raise UsageError(
                 f"{path}: [tool.uv] has {key} = {one_line(repr(uv[key]))}, which is not followed", "drop it"
             )
+    from envkit.dockerfile.requirements import build_of  # as in inputs.py
+
     own, extra = str(uv.get("index-url", "")), [str(each) for each in uv.get("extra-index-url", [])]
     rows = uv.get("index", [])
     for row in rows if isinstance(rows, list) else []:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -43,6 +42,10 @@ from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.runner import pack
 from envkit.runner import start as starts
+from envkit.runner.asked import FLAVOR_LABEL as FLAVOR_LABEL
+from envkit.runner.asked import LOCK_LABEL as LOCK_LABEL
+from envkit.runner.asked import are_here as are_here
+from envkit.runner.asked import default_gpus as default_gpus
 from envkit.runner.document import Answer, find
 from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
@@ -61,9 +64,6 @@ from envkit.subjects.precision import Precision
 from envkit.system import files, proc
 from envkit.system.proc import Completed
 from envkit.versions import Sm
-
-LOCK_LABEL = "io.envkit.lock"
-FLAVOR_LABEL = "io.envkit.flavor"
 
 START_S = 90.0  # for an image's own start to reach the job's Python; entry points take well under a second
 # What a container meets only because a probe limits it: then its end says nothing of the image.
@@ -89,7 +89,6 @@ _TALK = 300  # lines of a run's stderr that are passed on as they come; the smok
 _TAIL = 15  # lines of a flood's end that are passed on as well
 _LINE = 1000  # characters of one line that are passed on
 _PYTHON_S = 60.0  # for a Python to say one word; it takes 20 ms, but for a cold disk or a machine under load
-_GPU = re.compile(r"0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]+")
 _WORDS = 300  # characters of a dead payload's last words that stand in the message
 
 
@@ -248,51 +247,6 @@ def promise_of(lock: Lock, flavor: str) -> ExpectedContents:
         unpinned=tuple(locks.unpinned(lock).values()),
         project=lock.project.name if lock.project else "",
     )
-
-
-def default_gpus(request: str) -> tuple[str, ...]:
-    """The GPUs to show: "all", "none", indexes (or UUIDs) with commas, or "auto": all if this machine has the driver's
-    node.  Raises UsageError for anything else."""
-    if request == "auto":
-        return ("all",) if os.path.exists("/dev/nvidiactl") else ()
-    if request in ("all", "none"):
-        return ("all",) if request == "all" else ()
-    names = tuple(part.strip() for part in request.split(",") if part.strip())
-    for name in names or (request,):
-        if not _GPU.fullmatch(name):
-            raise UsageError(f"`{one_line(name)}` is not a GPU", "--gpus takes auto, all, none, or indexes such as 0,1")
-        if names.count(name) > 1:
-            raise UsageError(f"GPU {name} is named twice", "name each GPU once")
-    return names
-
-
-def are_here(gpus: tuple[str, ...], engine: Engine | None = None) -> None:
-    """Raises UsageError where this machine does not have the GPUs that ``default_gpus`` gave.
-
-    What an ``engine`` on another machine can give is not known here.  Without an engine, "all" may be none: the checks
-    say what a process that must see GPUs does not see.
-    """
-    count = _gpus_here()
-    if not gpus or count is None or (engine is not None and engine.elsewhere()):
-        return
-    if count == 0 and (engine is not None or gpus != ("all",)):
-        named = "GPUs" if gpus == ("all",) else f"GPU {', '.join(gpus)}"
-        raise UsageError(
-            f"{named} cannot be used: this machine has no NVIDIA GPU",
-            "leave --gpus out to run without one; if there should be one, `envkit doctor` says what is wrong",
-        )
-    for name in gpus:
-        if name.isdecimal() and int(name) >= count:
-            has = "1 GPU, numbered 0" if count == 1 else f"{count} GPUs, numbered 0 to {count - 1}"
-            raise UsageError(f"there is no GPU {name}: this machine has {has}", "name one of those, or `--gpus all`")
-
-
-def _gpus_here() -> int | None:
-    """How many GPUs the driver shows here, None where it shows them in another way (WSL's /dev/dxg)."""
-    nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
-    with suppress(OSError):
-        return max(len(nodes), len(os.listdir("/proc/driver/nvidia/gpus")))
-    return None if not nodes and os.path.exists("/dev/dxg") else len(nodes)
 
 
 def interpreter(python: Path) -> Path:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from envkit.image.audit import access, debian, environment, exposed, libraries, search, start
+from envkit.image import exposed
+from envkit.image.audit import access, debian, environment, libraries, search, start
 from envkit.image.audit.linker import Linker, is_file
 from envkit.image.tree import DEFAULT_PATH, Tree, variables
 from envkit.model import Observed, Reason

@@ -14,14 +14,12 @@ from typing import Any
 
 from envkit.engine import Engine, Say, StoredImage
 from envkit.errors import Undecided, UsageError
+from envkit.image.config import DEFAULT_PATH, variables
 from envkit.image.tar import Broken, Documents, shown
 from envkit.image.tree import folder, saved
 from envkit.image.tree.parts import Budget, Entry, Layer, LayerInfo, Unreadable, merge, why
 
 __all__ = ["DEFAULT_PATH", "Entry", "LayerInfo", "Tree", "Unreadable", "open_tree", "variables"]
-
-# What Docker gives to a container whose image names no PATH (oci/caps of moby, DefaultPathEnv).
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _HOPS = 40  # MAXSYMLINKS of linux/namei.h: the links that the kernel follows for one path
 _NAME = "name a directory, a file that `docker save` wrote, or an image of the engine"
@@ -100,12 +98,6 @@ class Tree:
     def removed_data(self, path: str, entry: Entry) -> memoryview:
         """The content of one of ``removed``; raises Unreadable if it cannot be read."""
         return self.content(path, entry) if entry.size or entry.place < 0 else memoryview(b"")
-
-
-def variables(config: Mapping[str, Any]) -> dict[str, str]:
-    """The environment that an image's configuration sets."""
-    pairs = (str(line).partition("=") for line in config.get("Env") or ())
-    return {name: value for name, _, value in pairs}
 
 
 @contextmanager

@@ -8,20 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow
 from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
-from envkit.subjects.dockerfile import Install
-from envkit.subjects.dockerfile import Torch as Installed
 from envkit.versions import Cuda, Driver, Torch
+
+if TYPE_CHECKING:
+    from envkit.subjects.dockerfile import Install
+    from envkit.subjects.dockerfile import Torch as Installed
 
 Build = TorchRow | TorchOldRow
 _SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
@@ -61,6 +63,8 @@ def other_cuda(mate: Install, torch: Installed) -> Incompatibility | None:
 
     Source: torchvision's own check of the CUDA major at import.
     """
+    from envkit.dockerfile.torches import cuda_of  # of files alone, and this module judges machines and images too
+
     mine, theirs = cuda_of(mate.local), "" if torch.cuda.missing else torch.cuda.value or ""
     if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
         return None

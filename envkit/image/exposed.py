@@ -6,10 +6,13 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from envkit.credentials import HIDDEN, SHAPES
-from envkit.image.tree import Entry, Tree, Unreadable
 from envkit.subjects.audit import Secret, Writable
+
+if TYPE_CHECKING:
+    from envkit.image.tree import Entry, Tree
 
 _MOST = 1 << 20  # bytes of a file that are looked at; no credential file is as large
 _KEY = "a private key"
@@ -96,6 +99,8 @@ def files(tree: Tree, owned: Collection[str], unread: list[str]) -> Iterator[Sec
 
     What a package brought is published with it and no secret.  ``unread`` gets the files that could not be read.
     """
+    from envkit.image.tree import Unreadable  # who asks for words and variables alone reads no tree
+
     removed = ((path, entry, "removed by a later layer") for path, entry in tree.removed)
     for path, entry, where in chain(((path, entry, "") for path, entry in tree.entries.items()), removed):
         if path in owned or not _suspect(path, entry):
