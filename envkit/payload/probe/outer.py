@@ -109,6 +109,7 @@ def observe(
     torch = None if only_static else parallel.start(Child(words, late_s))
     tools = None if level == "none" else parallel.start(Child([*folder, "--abilities", "tools"], late_s))
     static = parallel.start(Child(["--static", *folder], late_s))
+    another = process.AnotherStart()
     imports: frameworks.Imports | None = None
     try:
         while parallel.running:
@@ -129,7 +130,7 @@ def observe(
     found["frameworks"] = _frameworks(found, imports)
     found["abilities"] = _abilities(level, found, torch, tools, (*folder, *gpus))
     try:
-        found["process"] = observed(process.seen(), "/proc/self/environ, getuid, site")
+        found["process"] = observed(process.seen(another), "/proc/self/environ, getuid, site")
     except OSError as error:
         found["process"] = lost(f"the process did not see itself: {error}")
     return found

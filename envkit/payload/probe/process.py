@@ -7,6 +7,7 @@ import re
 import site
 import subprocess
 import sys
+import threading
 from typing import Any
 
 from envkit.payload.probe import environ
@@ -54,21 +55,40 @@ def at_start() -> list[str]:
     return [os.path.realpath(path) for path in found if path]
 
 
-def start_errors(variables: dict[str, str]) -> list[str] | None:
-    """What Python's start says of its own failures: a sitecustomize that raises, a line of a .pth file that does not
-    run.  Python goes on after both, without what they were there for.  None where another start did not end."""
-    # As multiprocessing starts a Python like this one: -S, -I or -s leave out what would fail.
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    command = [sys.executable, *flags, "-c", "pass"]
-    try:
-        done = subprocess.run(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            timeout=_START_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
+class AnotherStart:
+    """Another start of the job's Python, which says on stderr what of its own start failed.
+
+    Python goes on after a sitecustomize that raises and after a line of a .pth file that does not run, without what
+    they were there for.  Begun beside the import of torch it takes no time of its own.
+    """
+
+    def __init__(self) -> None:
+        self._said: str | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        # As multiprocessing starts a Python like this one: -S, -I or -s leave out what would fail.
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        try:
+            done = subprocess.run(
+                [sys.executable, *flags, "-c", "pass"], env=started_with(),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                timeout=_START_S, check=False,
+            )  # fmt: skip
+            self._said = done.stderr[:_MOST].decode("utf-8", "replace")
+        except (OSError, subprocess.SubprocessError):
+            pass
+
+    def errors(self) -> list[str] | None:
+        """One line an error, at most ten; None where this start could not begin or did not end within 30 s."""
+        self._thread.join()
+        return None if self._said is None else _errors(self._said)
+
+
+def _errors(output: str) -> list[str]:
     found: list[str] = []
-    for line in done.stderr[:_MOST].decode("utf-8", "replace").splitlines():
+    for line in output.splitlines():
         where = re.match(r"(Error (?:in \w+customize|processing line \d+ of .+?))(?:; set PYTHONVERBOSE.*|:)$", line)
         if where:
             found.append(where[1][:_LINE])
@@ -77,8 +97,8 @@ def start_errors(variables: dict[str, str]) -> list[str] | None:
     return list(dict.fromkeys(found))[:_ERRORS]  # a virtual environment reads its .pth files twice
 
 
-def seen() -> dict[str, Any]:
-    """This process, in the words of the subject; raises OSError where /proc is not there."""
+def seen(start: AnotherStart) -> dict[str, Any]:
+    """This process, in the words of the subject, with what ``start`` says; raises OSError where /proc is not there."""
     variables = started_with()
     return {
         "executable": sys.executable,
@@ -96,5 +116,5 @@ def seen() -> dict[str, Any]:
             if environ.steers(name)
         ],
         "at_start": at_start(),
-        "start_errors": start_errors(variables),
+        "start_errors": start.errors(),
     }
