@@ -16,6 +16,7 @@ HEALTHY: dict[str, dict[str, str]] = {
     },
     "a launcher that gives each rank its GPU": {
         "CUDA_VISIBLE_DEVICES": "0", "LOCAL_RANK": "5", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8",
+        "MASTER_ADDR": "node0", "MASTER_PORT": "29500",
     },
     "Slurm": {
         "CUDA_VISIBLE_DEVICES": "0,1,2,3", "GPU_DEVICE_ORDINAL": "0,1,2,3", "SLURM_PROCID": "3", "SLURM_NTASKS": "8",

@@ -146,6 +146,14 @@ def test_a_folder_that_is_not_there_is_judged_by_the_nearest_that_is(tmp_path: P
     assert (found["writable"], found["mode"], found["owner_uid"]) == (False, "0755", me)
 
 
+def test_what_the_kernel_shows_takes_no_cache() -> None:
+    """Root may write in /proc by its mode, and can make nothing there."""
+    for path in ("/proc/triton", "/sys/triton"):
+        found = caches.folder("TRITON_CACHE_DIR", path, True, "triton", 0, {0})
+        assert (found["writable"], found["is_folder"]) == (False, True)
+    assert caches.folder("TRITON_CACHE_DIR", "/process/triton", True, "triton", 0, {0})["writable"]
+
+
 def test_folders_are_those_of_the_variables_and_else_below_home(tmp_path: Path) -> None:
     found = {one["variable"]: one for one in caches.seen({"HOME": str(tmp_path), "TRITON_CACHE_DIR": "/tmp/triton"})}
     assert found["TRITON_CACHE_DIR"]["path"] == "/tmp/triton" and found["TRITON_CACHE_DIR"]["named"]

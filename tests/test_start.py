@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from test_prove import FakeEngine, engine_with, place, quiet
 
+from envkit import facts
 from envkit.engine import CannotStart, DeclaredStart
 from envkit.errors import Undecided
 from envkit.judging.checks.start import environment_changes
-from envkit.model import Observed, ValueState
+from envkit.judging.judge import judge
+from envkit.model import Observed, Outcome, Severity, ValueState
 from envkit.payload.begin import BEGAN
 from envkit.runner import runner
 from envkit.runner.runner import InEngine
@@ -84,6 +86,8 @@ def test_the_command_of_wrappers_begins_behind_their_own_words(line: str, comman
         (["/e2.sh"], ["python3", "a.py"], ["/e2.sh", "python3", *OWN], "python3", ""),
         (["/e2.sh"], [], ["/e2.sh", "python3", *OWN], "python3", None),
         (["/e3.sh"], ["python3", "a.py"], ["/e3.sh", "python3", *OWN], "python3", ""),
+        (["sh", "-c", "sleep 1"], ["python3", "a.py"], ["sh", "-c", "sleep 1", "python3", *OWN], "python3", ""),
+        (["/app/forever.sh"], ["python3", "a.py"], ["/app/forever.sh", "python3", *OWN], "python3", ""),
         (["/nowhere.sh"], ["python3"], ["/nowhere.sh", "python3", *OWN], "python3", ""),
         (["tini", "--"], ["python", "a/b.py"], ["tini", "--", "python", *OWN], "python", "a"),
         (["/usr/bin/tini", "-g", "--", "/entry.sh"], ["python", "b.py"],
@@ -214,6 +218,23 @@ def test_a_start_that_does_not_reach_the_job_is_said_and_the_rest_is_still_seen(
 def test_what_fails_only_in_a_probe_is_no_fault_of_the_image(stderr: str) -> None:
     image, _ = probed(ENTRY, Completed((), 1, "", stderr))
     assert image.start.state is ValueState.MISSING and stderr[:20] in image.start.missing
+
+
+def test_an_image_whose_python_does_not_start_fails_though_nothing_else_is_seen() -> None:
+    """PYTHONHOME at a folder that is none: neither the job nor a start past it runs a line."""
+    fake = engine_with()
+    fake.starts = DeclaredStart((), ("python", "train.py"))
+    ended = Completed((), 1, "", "ModuleNotFoundError: No module named 'encodings'\n")
+    fake.answers |= {"start": ended, "probe": ended}
+    image = runner.probe(place(fake), quiet)
+    results = {result.check: result for result in judge(image, facts.load())}
+    (finding,) = results["image-start-fails"].findings
+    assert finding.severity is Severity.ERROR and "'encodings'" in finding.message
+    assert results["image-torch-import-fails"].outcome is Outcome.UNKNOWN
+    assert "before it ran a line of the payload" in results["image-torch-import-fails"].reason
+    fake.answers["start"] = Undecided("the engine went away", "start it")
+    with pytest.raises(Undecided, match="went away"):
+        runner.probe(place(fake), quiet)
 
 
 def test_a_start_that_cannot_be_followed_is_unknown() -> None:

@@ -199,6 +199,7 @@ def test_a_setting_is_held_against_the_installed_torch() -> None:
         ("TORCH_LOGS", "dynamo inductor", Severity.ERROR),
         ("TORCH_CUDA_ARCH_LIST", "8.0,9.0", Severity.WARNING),
         ("TORCH_CUDA_ARCH_LIST", "sm_90", Severity.WARNING),
+        ("TORCH_CUDA_ARCH_LIST", "8.0;9.9+PTX", Severity.WARNING),
         ("TORCHINDUCTOR_COMPILE_THREADS", "many", Severity.ERROR),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", "yes", Severity.WARNING),
         ("TRITON_OVERRIDE_ARCH", "hopper", Severity.ERROR),
@@ -232,8 +233,13 @@ def test_a_value_that_its_program_does_not_take(name: str, value: str, severity:
     assert found({name: value}) == [(name, severity)]
 
 
+def test_the_architectures_of_torch_s_list_are_those_of_the_facts() -> None:
+    (row,) = (row for row in FACTS.variables if row.name == "TORCH_CUDA_ARCH_LIST")
+    assert list(row.values) == [f"{arch.sm.major}.{arch.sm.minor}" for arch in FACTS.archs]
+
+
 def test_a_word_that_only_a_later_release_may_know_is_open() -> None:
-    for name, value in (("NCCL_ALGO", "quantum"), ("JAX_PLATFORMS", "neuron")):
+    for name, value in (("NCCL_ALGO", "quantum"), ("JAX_PLATFORMS", "neuron"), ("TORCH_CUDA_ARCH_LIST", "19.0")):
         with pytest.raises(Unknown):
             found({name: value})
 
@@ -320,7 +326,9 @@ def together(variables: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize(
     "variables",
     [
-        {"RANK": "8", "WORLD_SIZE": "8"},
+        {"RANK": "8", "WORLD_SIZE": "8", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"},
+        {"RANK": "0", "WORLD_SIZE": "2"},
+        {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node0"},
         {"RANK": "9", "LOCAL_RANK": "8", "LOCAL_WORLD_SIZE": "8"},
         {"LOCAL_RANK": "2", "CUDA_VISIBLE_DEVICES": "0,1"},
         {"CUDA_VISIBLE_DEVICES": "4,5", "NVIDIA_VISIBLE_DEVICES": "4,5"},
@@ -344,7 +352,8 @@ def test_variables_that_contradict_each_other(variables: dict[str, str]) -> None
 @pytest.mark.parametrize(
     "variables",
     [
-        {"RANK": "7", "WORLD_SIZE": "8"},
+        {"RANK": "7", "WORLD_SIZE": "8", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"},
+        {"WORLD_SIZE": "8"},
         {"RANK": "0", "WORLD_SIZE": ""},
         {"LOCAL_RANK": "3", "CUDA_VISIBLE_DEVICES": "3"},
         {"CUDA_VISIBLE_DEVICES": "0,1", "NVIDIA_VISIBLE_DEVICES": "4,5"},

@@ -220,8 +220,13 @@ def _arch_list(row: VariableRow, value: str) -> str:
         number = re.fullmatch(r"[0-9]{1,2}\.[0-9][af]?", plain)
         if not number and not re.fullmatch(r"All|Common|[A-Z][a-z]+(\+Tegra)?", plain):
             return f"whose `{word}` is not of the form: {row.form}"
-        if number:
-            Sm.parse(plain)
+        sm = Sm.parse(plain) if number else None
+        known = [Sm.parse(one) for one in row.values]
+        if sm is None or (sm.major, sm.minor) in [(one.major, one.minor) for one in known]:
+            continue
+        if all((sm.major, sm.minor) > (one.major, one.minor) for one in known):
+            raise Unknown(f"whether {row.of} knows the `{word}` of {row.name} depends on its release")
+        return f"whose `{word}` is none of {', '.join(row.values)}"
     return ""
 
 
@@ -490,6 +495,7 @@ _Values = Mapping[str, str]
 RELATIONS: dict[str, Callable[[_Values, str, str, Facts], bool]] = {
     "on": lambda of, a, b, facts: _flag(a, of.get(a), facts) is True,
     "off": lambda of, a, b, facts: _flag(a, of.get(a), facts) is False,
+    "unset": lambda of, a, b, facts: not of.get(a, "").strip(),
     "set": lambda of, a, b, facts: bool(of.get(a, "").strip()),
     "is": lambda of, a, b, facts: of.get(a, "").strip().lower() == b.lower(),
     "not among": lambda of, a, b, facts: bool(of.get(a, "").strip()) and of[a].strip() not in b.split(),
@@ -514,9 +520,11 @@ def contradictions(variables: Mapping[str, str], via: str, facts: Facts) -> Iter
 
 def _contradiction(row: VariablePairRow, variables: Mapping[str, str], via: str) -> Finding:
     names = dict.fromkeys(side for name, _, other in row.when for side in (name, other) if side in variables)
-    values = [f"{name}=`{variables[name]}`" for name in names]
+    values = " and ".join(f"{name}=`{variables[name]}`" for name in names)
+    lacking = " and ".join(name for name, relation, _ in row.when if relation == "unset")
+    wrong = f"without {lacking}" if lacking else "contradict each other"
     return Finding(
-        f"{' and '.join(values)} contradict each other: {row.says}",
+        f"{values} {wrong}: {row.says}",
         Severity[row.severity.upper()],
         next(iter(names)),
         {f"{name}={variables[name]}": via for name in names},

@@ -495,9 +495,15 @@ def probe(
         if not direct:
             by = (override.name, override.unknown) if override else ("", ())
             start, document = _as_its_job(place, declared, words, timeout_s, say, command, *by)
-    if document is None:
-        document = _ask(place, "probe", "probe", words, timeout_s, say)
-    seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
+    try:
+        document = document or _ask(place, "probe", "probe", words, timeout_s, say)
+        seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
+    except Undecided as error:
+        if start.value is None or start.value.reached is StartReached.REACHED:
+            raise
+        # That the image does not start its job is found, whether or not a Python tells more of it.
+        say(f"nothing more can be learned: {error.message}")
+        seen = probe_document.unlearned(place.name, place.digest, promise, place.gpus, error.message)
     return replace(seen, frameworks_asked=frameworks, engine=place.where, start=start)
 
 

@@ -229,6 +229,9 @@ class _Planner:
         if not script.complete or not script.commands:
             raise Unclear("it runs a script that envkit cannot read to its end")
         last = next((one for one in reversed(script.commands) if is_job(one)), None)
+        given = file or (words, at + 1)
+        if last is None and given[1] < len(given[0]):  # it is run, and shows what becomes of the words
+            return self.passed_on(*given, depth)
         if last is None:
             raise Unclear("it runs a script, and which of its commands is the job is not known")
         begin, end = _offset(text, *_begin(last)), _offset(text, last.span.end_line, last.span.end_column)

@@ -53,6 +53,10 @@ def _nearest(path: str) -> tuple[str, os.stat_result | None, bool]:
             path = os.path.dirname(path)
 
 
+# What the kernel shows there takes no file of anybody, whatever its mode says: proc(5), sysfs(5).
+_KERNELS = ("/proc", "/sys")
+
+
 def _mount(path: str) -> str:
     """The mount point that a path lies on."""
     while path != "/" and not os.path.ismount(path):
@@ -71,7 +75,9 @@ def folder(variable: str, path: str, named: bool, by: str, uid: int, groups: set
     """One folder, in the words of the subject."""
     real = os.path.realpath(path)
     nearest, status, denied = _nearest(real)
-    writable = not denied and status is not None and stat.S_ISDIR(status.st_mode) and may_write(status, uid, groups)
+    takes_files = not (f"{nearest}/").startswith(tuple(f"{kernels}/" for kernels in _KERNELS))
+    a_folder = not denied and status is not None and stat.S_ISDIR(status.st_mode) and takes_files
+    writable = a_folder and status is not None and may_write(status, uid, groups)
     try:
         read_only = bool(os.statvfs(nearest).f_flag & os.ST_RDONLY)
     except OSError:
