@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,9 +233,11 @@ def test_an_image_whose_python_does_not_start_fails_though_nothing_else_is_seen(
     assert finding.severity is Severity.ERROR and "'encodings'" in finding.message
     assert results["image-torch-import-fails"].outcome is Outcome.UNKNOWN
     assert "before it ran a line of the payload" in results["image-torch-import-fails"].reason
-    fake.answers["start"] = Undecided("the engine went away", "start it")
-    with pytest.raises(Undecided, match="went away"):
-        runner.probe(place(fake), quiet)
+    hung = replace(ended, timed_out=True)
+    for starts, answer in ((DeclaredStart(), ended), (fake.starts, hung), (fake.starts, Undecided("gone", "start it"))):
+        fake.starts, fake.answers["start"] = starts, answer
+        with pytest.raises(Undecided):
+            runner.probe(place(fake), quiet)
 
 
 def test_a_start_that_cannot_be_followed_is_unknown() -> None:

@@ -499,12 +499,18 @@ def probe(
         document = document or _ask(place, "probe", "probe", words, timeout_s, say)
         seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
     except Undecided as error:
-        if start.value is None or start.value.reached is StartReached.REACHED:
+        if start.value is None or not _never_starts(start.value):
             raise
-        # That the image does not start its job is found, whether or not a Python tells more of it.
         say(f"nothing more can be learned: {error.message}")
         seen = probe_document.unlearned(place.name, place.digest, promise, place.gpus, error.message)
     return replace(seen, frameworks_asked=frameworks, engine=place.where, start=start)
+
+
+def _never_starts(start: Start) -> bool:
+    """Whether it is the image's own doing, wherever it runs, that its job never starts: that is found, though no Python
+    of it tells more.  Time is this machine's, and a program for another machine may start there."""
+    named = start.job != (starts.DEFAULT,)
+    return named and start.reached is StartReached.FAILED and "exec format error" not in start.how.lower()
 
 
 def _as_its_job(
