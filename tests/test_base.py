@@ -9,13 +9,15 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from envkit.engine import ResolvedBase, base
+from envkit.engine import BaseRequest, ResolvedBase, base
 from envkit.engine.base import BootstrappedTree
+from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided, UsageError
 from envkit.system.files import cache_dir, shipped
 
@@ -55,6 +57,16 @@ def test_image_archive_holds_what_it_names(tmp_path: Path) -> None:
     assert config["created"] == "2023-11-14T22:13:20Z" and config["config"]["Labels"] == {"a": "b"}
     assert blob(manifest["layers"][0]) == made.tar.read_bytes()
     assert json.loads(files["manifest.json"])[0]["RepoTags"] == ["envkit-base:x-1"]
+
+
+def recorded(cache: Path, sha256: str, suite: str, include: tuple[str, ...], epoch: int) -> Path:
+    """The record in ``cache`` that this is the newest tree made so."""
+    store = cache / "bases"
+    store.mkdir(exist_ok=True)
+    arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    record = base._record(store, suite, include, epoch, arch)
+    record.write_text(sha256)
+    return record
 
 
 def test_image_archive_depends_on_the_tree_alone(tmp_path: Path) -> None:
@@ -127,6 +139,30 @@ def packages(made: BootstrappedTree) -> bytes:
         status = archive.extractfile("./var/lib/dpkg/status")
         assert status is not None
         return status.read()
+
+
+def test_recent_tree_is_that_of_today_and_no_damaged_record_is_one(tmp_path: Path) -> None:
+    if shutil.which("dpkg") is None:
+        pytest.skip("this machine has no dpkg")
+    made = tree(tmp_path, b"hello")
+    assert base.recent("bookworm", ("a",), 0, tmp_path) == ""
+    record = recorded(tmp_path, made.sha256, "bookworm", ("a",), 0)
+    assert base.recent("bookworm", ("a",), 0, tmp_path) == made.sha256
+    assert base.recent("bookworm", ("a",), 1, tmp_path) == base.recent("trixie", ("a",), 0, tmp_path) == ""
+    for damaged in (b"", made.sha256.encode()[:-1], b"sha256:\xff" + b"0" * 63, b"../" + made.sha256.encode()):
+        record.write_bytes(damaged)
+        assert base.recent("bookworm", ("a",), 0, tmp_path) == ""
+    record.write_text(made.sha256)
+    os.utime(record, (1, 1))
+    assert base.recent("bookworm", ("a",), 0, tmp_path) == ""
+
+
+@pytest.mark.engine
+def test_engine_that_has_the_tree_of_today_is_not_given_it_again(tmp_path: Path, python_base: ResolvedBase) -> None:
+    wish = BaseRequest("", "bookworm", "", ("ca-certificates", "python3"), 1700000000)
+    recorded(tmp_path, python_base.sha256, wish.suite, wish.include, wish.epoch)
+    found = DockerEngine(tmp_path).resolve_base(wish, quiet)  # there is no file of the tree
+    assert (found.id, found.sha256, found.how) == (python_base.id, python_base.sha256, "bootstrapped")
 
 
 @pytest.mark.engine

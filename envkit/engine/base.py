@@ -137,14 +137,38 @@ def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
 
 def _cached(store: Path, record: Path, wanted: str) -> tuple[Path, str] | None:
     """A tree made before: the one of hash ``wanted``, else the recent one of ``record``; its bytes are hashed again."""
-    if wanted:
-        sha = wanted
-    elif record.is_file() and time.time() - record.stat().st_mtime < _FRESH_S:
-        sha = record.read_text().strip()
-    else:
+    sha = wanted or _of_today(record)
+    if not sha:
         return None
     tar = store / (sha.removeprefix("sha256:") + ".tar")
     return (tar, sha) if tar.is_file() and _hash(tar) == sha else None
+
+
+def _arch() -> str:
+    return _ask("dpkg", "--print-architecture").strip()
+
+
+def _record(store: Path, suite: str, include: tuple[str, ...], epoch: int, arch: str) -> Path:
+    """The file with the hash of the newest tree that was made so."""
+    key = json.dumps([_RECIPE, suite, sorted(include), epoch, arch])
+    return store / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".latest")
+
+
+def _of_today(record: Path) -> str:
+    """The hash in ``record``; empty if it is older than a day or no hash."""
+    if not record.is_file() or time.time() - record.stat().st_mtime >= _FRESH_S:
+        return ""
+    sha = record.read_text(encoding="utf-8", errors="replace").strip()
+    return sha if re.fullmatch("sha256:[0-9a-f]{64}", sha) else ""
+
+
+def recent(suite: str, include: tuple[str, ...], epoch: int, cache: Path) -> str:
+    """The hash of the tree that ``bootstrap`` would take from ``cache``, empty if it would make one.
+
+    Its file is not read: an engine that holds an image with this very layer has hashed the same bytes when it took
+    them in, and a lock need not wait until 300 MB are hashed once more.  Raises Undecided if dpkg is missing.
+    """
+    return _of_today(_record(cache / "bases", suite, include, epoch, _arch()))
 
 
 def bootstrap(
@@ -158,10 +182,8 @@ def bootstrap(
     """
     if suite not in SUITES:
         raise UsageError(f"{suite} is no Debian suite that can be made from packages", f"one of: {', '.join(SUITES)}")
-    store = files.folder(cache / "bases")
-    arch = _ask("dpkg", "--print-architecture").strip()
-    key = json.dumps([_RECIPE, suite, sorted(include), epoch, arch])
-    record = store / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".latest")
+    store, arch = files.folder(cache / "bases"), _arch()
+    record = _record(store, suite, include, epoch, arch)
     kept = _cached(store, record, wanted) or _cached(store, record, "")
     if kept is not None:
         return BootstrappedTree(kept[0], kept[1], arch)

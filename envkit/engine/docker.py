@@ -240,6 +240,10 @@ class DockerEngine:
             )
         if request.ref:
             say(f"no registry serves {request.ref}; making it from the packages of {request.suite}")
+        if not request.digest:
+            recent = base.recent(request.suite, request.include, request.epoch, self._cache)
+            if recent and (found := self._local(base.tag(request.suite, recent), recent)):
+                return found
         made = base.bootstrap(request.suite, request.include, request.epoch, self._cache, say, request.digest)
         if request.digest and made.sha256 != request.digest:
             raise Undecided(
