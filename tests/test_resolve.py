@@ -658,6 +658,14 @@ def test_a_plan_is_told_as_a_plan() -> None:
     ]
 
 
+def test_a_system_without_the_python_is_told_alone() -> None:
+    chain = refused(torch=">=2.6", python="3.12", os="debian12").chain
+    assert [fact.split(" [")[0] for fact in chain] == [
+        'cannot be satisfied together: python = "3.12" and os = "debian12"',
+        "debian12 ships Python 3.11, not 3.12 (as ubuntu24.04 does)",
+    ]
+
+
 def test_a_planned_build_is_not_offered() -> None:
     planned = [row for row in FACTS.torches if row.published is not True]
     assert planned

@@ -32,6 +32,7 @@ from envkit.versions import Cuda, Driver
 
 _MOST_LINES = 6  # of evidence in a refusal: what fills a screen is not read
 _MOST_OF_A_KIND = 3
+_OF_SYSTEM = frozenset({"python", "os"})
 CHOOSE = f"choose one of the nearest, or {CHANGE}"
 
 
@@ -187,13 +188,14 @@ def _evidence(candidates: Iterable[_Candidate], kept: frozenset[str]) -> tuple[s
     """Facts against ``kept``, at most three of a kind, the newest build first.
 
     Where there are more, those about builds that the request names go before others.  A build that was only planned is
-    told of where the request names it, and then that it is no more than a plan.
+    told of where the request names it, and then that it is no more than a plan; but not where a system lacks a Python,
+    for that forbids every build.
     """
     lines: dict[str, tuple[bool, bool, int, Obstacle]] = {}
     for one in candidates:
         against, planned = [each for each in one.found if each.keys <= kept], one.row.published is not True
         if all(each.weight is not Weight.REQUEST for each in against) and (one.wished or not planned):
-            worst = against[0] if planned else max(against, key=_explaining)
+            worst = against[0] if planned and not ALWAYS < kept <= _OF_SYSTEM else max(against, key=_explaining)
             lines.setdefault(str(worst), (not one.wished, planned, len(lines), worst))
     kinds: dict[tuple[frozenset[str], Weight], int] = {}
     ranked = []
