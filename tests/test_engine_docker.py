@@ -23,6 +23,7 @@ import docker
 import pytest
 from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
+from processes import named
 
 from envkit.engine import BaseRequest, BuildRequest, BuiltImage, CannotStart, ResolvedBase, reaper
 from envkit.engine.docker import DockerEngine
@@ -654,6 +655,10 @@ def relay(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
     yield relay
     relay.die()
+    for pid in named("reaper.py"):  # it waits for this engine, which will not come back
+        with suppress(OSError):
+            if f"{tmp_path}/engine.sock".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_engine_that_dies_in_a_run(relay: Relay, image: str, tmp_path: Path) -> None:

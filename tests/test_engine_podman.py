@@ -250,6 +250,29 @@ def job(podman: PodmanEngine, image: str) -> tuple[str, str]:
     return seen[0] if (end := podman.attend(request, attend)) and seen else "", end.doubt
 
 
+@pytest.mark.parametrize(("driver", "warned"), [("vfs", True), ("overlay", False)])
+def test_a_store_that_copies_the_image_for_each_step_is_said(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, warned: bool
+) -> None:
+    settings = tmp_path / "storage.conf"
+    settings.write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{tmp_path}/g"\nrunroot = "{tmp_path}/r"\n')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(settings))
+    (context := tmp_path / "context").mkdir()
+    (context / "Dockerfile").write_text(f"FROM {small_image.REF}\n")
+    said: list[str] = []
+    try:
+        own = PodmanEngine(tmp_path)
+        own.load(saved, BaseRequest(small_image.REF))
+        own.build(BuildRequest(context, "envkit-test/copies:1", 60), said.append)
+    except Undecided as error:
+        missing(error.message)
+        raise
+    finally:
+        subprocess.run(["podman", "rmi", "--all", "--force"], capture_output=True, check=False)  # of this store alone
+        subprocess.run(["umount", f"{tmp_path}/g/{driver}"], capture_output=True, check=False)
+    assert any("has the driver vfs, which copies the whole image" in line for line in said) == warned
+
+
 def test_a_gpu_is_given_by_podmans_own_way_and_arrives(podman: PodmanEngine, small: str, tmp_path: Path) -> None:
     payload = podman_scenario.payload(tmp_path)
     with devices("/dev/nvidia99"):

@@ -280,7 +280,7 @@ def _fly(request: JobRequest, engine: Engine, here: Host | None) -> None:
     if code == 3:
         warn(f"preflight is undecided, starting all the same: {flights.doubt(made) or 'nothing was judged'}")
     else:
-        say(f"preflight passed in {made.elapsed_s:.1f} s")
+        say("preflight passed")
 
 
 def _attend(spec: Spec, request: JobRequest, engine: Engine, explain: bool) -> NoReturn:

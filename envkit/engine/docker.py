@@ -561,6 +561,8 @@ class DockerEngine:
                     doubt = self._dropped(name, request.gpus)
             except docker.errors.NotFound:
                 raise Undecided("the docker engine made no container, as it says above", "see its log") from None
+            except Undecided as error:
+                raise docker_run.lost(name, error, reaper.BACK_S) from error
         return replace(docker_run.end(code, state), doubt=doubt)
 
     def _dropped(self, container: str, gpus: Sequence[str]) -> str:
@@ -803,28 +805,29 @@ class DockerEngine:
         """A name for a container, which is gone when this ends, and soon after envkit if that is killed: who removes it
         knows the name before the engine is asked for the container, which takes it seconds under load."""
         name = f"envkit-{uuid.uuid4().hex[:16]}"
-        with proc.sigterm_raises(), proc.outlived_by(reaper.command(name)):
+        with proc.sigterm_raises(), proc.outlived_by(reaper.command(name)) as tell:
             try:
                 yield name
             finally:
-                self._discard(name)
-                self._discard(reaper.holder_of(name))
+                if not all([self._discard(name), self._discard(reaper.holder_of(name))]):
+                    tell(reaper.LOST)
 
-    def _discard(self, container: str) -> None:
-        """Removes the container and waits until it is gone.  An engine that has died takes no order; its container
-        died at the closed connection."""
+    def _discard(self, container: str) -> bool:
+        """Removes the container, waits until it is gone, and says whether it is: an engine that has died takes no
+        order, and what it started may outlive it."""
         api = self._client.api
         deadline = time.monotonic() + _GONE_S
         while time.monotonic() < deadline:
             try:
                 api.remove_container(container, v=True, force=True)
-                return
+                return True
             except docker.errors.NotFound:
-                return
+                return True
             except docker.errors.APIError:
                 time.sleep(0.05)  # the engine's own removal is under way
             except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
-                return
+                break
+        return False
 
 
 def _placed(start: DeclaredStart) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from envkit.credentials import names_secret
 from envkit.engine import JobEnd, JobLine, JobRequest
+from envkit.errors import Undecided
 
 # A rootless engine's root is this machine's user, and its other users are nobody here.
 ROOTLESS, REMAPPED = "name=rootless", "name=userns"
@@ -100,6 +101,14 @@ def end(code: int, state: Mapping[str, Any]) -> JobEnd:
     ended = state.get("Status") in ("exited", "dead")
     exit = int(state.get("ExitCode") or 0) if ended else 128 - code if code < 0 else code
     return JobEnd(exit, out_of_memory=bool(state.get("OOMKilled")))
+
+
+def lost(container: str, error: Undecided, back_s: float) -> Undecided:
+    """What to raise where the engine went away, as ``error`` says, while the command ran; its ``container`` is removed
+    by itself once the engine is back within ``back_s`` seconds."""
+    said = f"the docker engine went away while the command ran ({error.message}): how the command ended is not known"
+    by = f"its container goes by itself for {back_s / 60:.0f} minutes, later by `docker rm --force {container}`"
+    return Undecided(said, f"start the engine again: {by}")
 
 
 def bound(source: str, target: str, writable: bool) -> list[str]:

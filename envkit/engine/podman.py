@@ -242,6 +242,11 @@ class PodmanEngine:
         begun = time.monotonic()
         if request.provenance:
             raise cannot(self, Ability.ATTEST)
+        if self._store.get("graphDriverName") == "vfs":  # what podman takes where nobody chose one
+            say(
+                f"{self._place()} has the driver vfs, which copies the whole image for every step of a build; "
+                'with [storage] and driver = "overlay" in ~/.config/containers/storage.conf a new store does not'
+            )
         self._drop_leftovers()
         tag = new_draft() if request.passing else request.tag
         with proc.sigterm_raises():

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import suppress
 
+LOST = "lost"  # what it is told where the engine is gone and the container may not be
+BACK_S = 600.0  # an engine is started again by its service in seconds, or by a person
 _CREATED_S = 20.0  # an engine under load goes on for seconds with a container that nobody waits for any more
 
 
@@ -27,24 +28,29 @@ def holder_of(container: str) -> str:
 
 
 def main() -> None:
-    """Waits for a line on stdin, which means that all is well, or for its end, which means that envkit is dead."""
-    if sys.stdin.readline():
+    """Waits for a line on stdin, which means that all is well, or for its end, which means that envkit is dead.  At the
+    line ``LOST`` it goes on without envkit, until the engine is back."""
+    heard = sys.stdin.readline()
+    lost = heard == f"{LOST}\n"
+    if heard and not lost:
         return
+    if lost and os.fork():
+        os._exit(0)
     import site
 
     site.main()
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     _, container, podman = sys.argv
-    deadline = time.monotonic() + _CREATED_S
+    deadline = time.monotonic() + (BACK_S if lost else _CREATED_S)
     while time.monotonic() < deadline:
         if podman:
             gone = _removed_by(podman, container)
         else:
-            gone = _removed(container)
-            _removed(holder_of(container))
+            gone = _removed(container, absent=lost)
+            _removed(holder_of(container), absent=True)
         if gone:
             return
-        time.sleep(0.5)
+        time.sleep(2.0 if lost else 0.5)
 
 
 def _removed_by(podman: str, container: str) -> bool:
@@ -56,17 +62,24 @@ def _removed_by(podman: str, container: str) -> bool:
     return proc.run([podman, "--log-level=error", *words], timeout_s=60).exit == 0
 
 
-def _removed(container: str) -> bool:
+def _removed(container: str, absent: bool) -> bool:
+    """Whether the container is gone; ``absent``: also if there is none, which may still be made else."""
     import docker.errors
 
     from envkit.engine.endpoint import client, endpoint
     from envkit.errors import EnvkitError
 
-    # It is not there yet, or no more, or the engine is not.
-    with suppress(docker.errors.DockerException, OSError, EnvkitError):
+    try:
         client(endpoint(os.environ), 60).api.remove_container(container, v=True, force=True)
-        return True
-    return False
+    except docker.errors.NotFound:
+        return absent
+    except (
+        docker.errors.DockerException,
+        OSError,
+        EnvkitError,
+    ):  # its removal is under way, or the engine is not there
+        return False
+    return True
 
 
 if __name__ == "__main__":
