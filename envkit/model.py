@@ -45,7 +45,17 @@ class Skip(Exception):
 
 
 class Unknown(Exception):
-    """Raised by a check that needed a value which was not observed; the text is the reason."""
+    """Raised by a check that needed a value which was not observed; the text is the reason.
+
+    ``at_most`` is the severity of the worst finding that the value could have led to, and ``about`` the file that was
+    not read and would have settled it, "" where the doubt has another reason.
+    """
+
+    def __init__(self, reason: str, at_most: Severity = Severity.ERROR, about: str = "") -> None:
+        """Takes what a person reads and what the doubt is worth."""
+        super().__init__(reason)
+        self.at_most = at_most
+        self.about = about
 
 
 class ValueState(Enum):
@@ -186,17 +196,26 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check said of one subject; ``reason`` says why it was skipped, unknown or broken."""
+    """What one check said of one subject; ``reason`` says why it was skipped, unknown or broken.
+
+    ``at_most`` and ``about`` say of one that is unknown what ``Unknown`` says.
+    """
 
     check: str
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
     reason: str = ""
+    at_most: Severity = Severity.ERROR
+    about: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a failure that names no finding, or a finding that is no failure."""
         if (self.outcome is Outcome.FAIL) != bool(self.findings):
             raise ValueError(f"{self.check}: outcome {self.outcome} with {len(self.findings)} findings")
+
+    def is_open(self, fail_on: Severity) -> bool:
+        """Whether it leaves undecided what exits by ``fail_on``: it crashed, or its answer could have been that bad."""
+        return self.outcome is Outcome.CRASHED or (self.outcome is Outcome.UNKNOWN and self.at_most >= fail_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +268,14 @@ class Report:
         """0: judged and nothing at or above ``fail_on``; 1: found; 3: undecided.
 
         Undecided means that a value was needed and not observed, that a check crashed, or that nothing was judged.
-        A finding outranks a doubt: what was found is certain whatever else stayed open.
+        A finding outranks a doubt: what was found is certain whatever else stayed open.  A doubt whose every answer
+        is below ``fail_on`` leaves the code as it is: the answer could not have changed it.
         """
         said = {result.outcome for result in self.results}
+        open_ = any(one.is_open(fail_on) for one in self.results)
         if any(finding.severity >= fail_on for result in self.results for finding in result.findings):
             return 1
-        if said & {Outcome.UNKNOWN, Outcome.CRASHED} or not said & {Outcome.PASS, Outcome.FAIL}:
+        if open_ or not said & {Outcome.PASS, Outcome.FAIL}:
             return 3
         return 0
 

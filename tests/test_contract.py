@@ -79,7 +79,13 @@ FLOORS = (
 FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room in row}
 # The same inside rooms whose modules build on one another.
 STEPS = {
-    "judging": (("throughput", "nvidia_require", "variables"), ("checks",), ("required",), ("judge",), ("pages",)),
+    "judging": (
+        ("doubts", "throughput", "nvidia_require", "variables"),
+        ("checks",),
+        ("required",),
+        ("judge",),
+        ("pages",),
+    ),
     "plan": (
         ("given", "indexes"),
         ("uv_project",),

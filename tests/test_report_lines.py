@@ -133,7 +133,7 @@ def test_what_stayed_open_is_told_once_a_reason() -> None:
 def test_many_reasons_are_counted() -> None:
     results = tuple(Result(f"check-{n}", Outcome.UNKNOWN, reason=f"why {n}") for n in range(5))
     said = shown(JudgedFile("Dockerfile", "dockerfile", TEXT, results))
-    assert "2 more reasons left checks of Dockerfile undecided" in said
+    assert "2 more reasons left checks of Dockerfile open" in said
     assert "why 4" not in said
 
 

@@ -70,6 +70,9 @@ def check(
             help="Lowest severity that makes the exit code 1; by default as in the settings, or error.",
         ),
     ] = "",
+    strict: Annotated[
+        bool, _output("--strict", help="Exit with 3 for every doubt, also where its answer could only be a warning.")
+    ] = False,
     if_any: Annotated[
         bool, _output("--allow-no-files", help="Exit with 0 if no file concerns envkit, for use in hooks.")
     ] = False,
@@ -97,6 +100,7 @@ def check(
         tuple(only or ()),
         if_any,
         start,
+        strict,
     )
     if write_baseline:
         from envkit.system.files import can_be_written

@@ -18,8 +18,8 @@ from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace, U
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from envkit.facts import Facts
-from envkit.judging import required
-from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
+from envkit.judging import doubts, required
+from envkit.model import Finding, Outcome, Result, Skip, Unknown
 
 Made = TypeVar("Made")
 
@@ -112,10 +112,11 @@ def run(check: Check, subject: object, facts: Facts) -> Result:
             return Result(check.id, Outcome.CRASHED, reason=f"skipped ({skip}) after a finding: {findings[0].message}")
         return Result(check.id, Outcome.SKIP, reason=str(skip))
     except Unknown as unknown:
-        # An error that was found is certain, whatever else stayed open; less than that must not hide the doubt.
-        if any(finding.severity is Severity.ERROR for finding in findings):
+        worst = min(unknown.at_most, doubts.worst(check.id))
+        # What was found is certain, whatever else stayed open; less than what is open must not hide the doubt.
+        if any(finding.severity >= worst for finding in findings):
             return Result(check.id, Outcome.FAIL, tuple(findings), str(unknown))
-        return Result(check.id, Outcome.UNKNOWN, reason=str(unknown))
+        return Result(check.id, Outcome.UNKNOWN, reason=str(unknown), at_most=worst, about=unknown.about)
     except Exception as error:  # a broken check is a result, not a traceback
         return Result(check.id, Outcome.CRASHED, reason=f"{type(error).__name__}: {error}")
     return Result(check.id, Outcome.FAIL if findings else Outcome.PASS, tuple(findings))

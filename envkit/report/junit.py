@@ -14,7 +14,10 @@ from envkit.report.text import visible
 
 
 def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
-    """One ``testcase`` a check: ``failure`` for fail, ``error`` for unknown and crashed, else ``skipped``."""
+    """One ``testcase`` a check: ``failure`` for fail, ``error`` for unknown and crashed, else ``skipped``.
+
+    One that is unknown and could not have reached ``fail_on`` is skipped.
+    """
     suite = ET.Element("testsuite", name=visible(f"envkit {report.subject.kind} {report.subject.name}"))
     _properties(suite, report, fail_on)
     for result in report.results:
@@ -51,7 +54,7 @@ def _class(kind: str) -> str:
 
 def _case(suite: ET.Element, kind: str, result: Result, fail_on: Severity) -> None:
     case = ET.SubElement(suite, "testcase", classname=_class(kind), name=visible(result.check))
-    if result.outcome is Outcome.SKIP:
+    if result.outcome is Outcome.SKIP or (result.outcome is Outcome.UNKNOWN and not result.is_open(fail_on)):
         ET.SubElement(case, "skipped", message=visible(result.reason))
     elif result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED):
         ET.SubElement(case, "error", type=result.outcome.value, message=visible(result.reason))

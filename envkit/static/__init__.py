@@ -21,13 +21,14 @@ class CheckOptions:
     """What the user says beside the files.
 
     ``gpus`` and ``driver`` are what the images must run on; ``context`` is the build context, None for the folder of
-    each Dockerfile; ``bases`` describe images that nobody else knows, by reference.
+    each Dockerfile; ``bases`` describe images that nobody else knows, by reference.  ``strict`` keeps every doubt.
     """
 
     gpus: tuple[str, ...] = ()
     driver: str = ""
     context: Path | None = None
     bases: Mapping[str, Base] = field(default_factory=dict)
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

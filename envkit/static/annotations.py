@@ -37,7 +37,9 @@ def _commands(judged: JudgedFile) -> Iterator[str]:
     for reason in dict.fromkeys(result.reason for result in open_):
         names = ", ".join(result.check for result in open_ if result.reason == reason)
         where = f"file={_value(judged.path)},title=undecided"
-        yield f"::warning {where}::{_text(f'{reason} ({names})')}"
+        worst = max(result.at_most for result in open_ if result.reason == reason)
+        word = _GITHUB[Severity.WARNING if worst is Severity.ERROR else Severity.NOTE]
+        yield f"::{word} {where}::{_text(f'{reason} ({names})')}"
 
 
 def _place(finding: Finding, judged: JudgedFile) -> Iterator[str]:

@@ -40,6 +40,7 @@ class CheckRequest:
     only: tuple[str, ...] = ()
     if_any: bool = False
     start: str = ""  # FILE or FILE#SERVICE; without paths it alone is judged
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts)
             ) from error
     if asked.context is not None and not os.path.isdir(asked.context):
         raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
-    return CheckOptions(gpus, driver, asked.context, config.bases)
+    return CheckOptions(gpus, driver, asked.context, config.bases, asked.strict)
 
 
 def pinned(

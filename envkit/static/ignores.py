@@ -127,5 +127,6 @@ def weighed(results: tuple[Result, ...], severity: Mapping[str, Severity | None]
         if wanted is None:
             changed.append(Result(result.check, Outcome.SKIP, reason=f"turned off in {path}"))
         else:
-            changed.append(replace(result, findings=tuple(replace(f, severity=wanted) for f in result.findings)))
+            weighed_ones = tuple(replace(finding, severity=wanted) for finding in result.findings)
+            changed.append(replace(result, findings=weighed_ones, at_most=wanted))
     return tuple(changed)

@@ -33,11 +33,25 @@ def render(
     parts: list[str] = []
     for each in judged:
         found = [(result.check, finding) for result in each.results for finding in result.findings]
-        for check, finding in sorted(found, key=lambda one: _place(one[1])):
-            parts.append("\n".join(_finding(check, finding, each, color, width)) + "\n")
+        for check, finding, also in _once(sorted(found, key=lambda one: _place(one[1]))):
+            said = [*_finding(check, finding, each, color, width)]
+            said += _noted(" " * len(str(finding.span.line)), "also", also, width) if also and finding.span else ()
+            parts.append("\n".join(said) + "\n")
         if detail is not Detail.QUIET:
-            parts += list(_open(each, color, width))
-    return "\n".join([*parts, _summary(judged, report.verdict(least), color)])
+            parts += list(_open(each, least, color, width))
+    return "\n".join([*parts, _summary(judged, report.verdict(least), least, color)])
+
+
+def _once(found: Sequence[tuple[str, Finding]]) -> Iterator[tuple[str, Finding, str]]:
+    """Each finding with the other lines of its file of which the same is true; those are left out."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for check, finding in found:
+        path = finding.span.path if finding.span else id(finding)
+        alike.setdefault((check, finding.severity, finding.message, finding.fix, path), []).append(finding)
+    for key, same in alike.items():
+        numbers = sorted({one.span.line for one in same if one.span} - {same[0].span.line if same[0].span else 0})
+        lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else ""
+        yield str(key[0]), same[0], lines
 
 
 def _place(finding: Finding) -> tuple[int, int, int]:
@@ -134,32 +148,37 @@ def _cut(line: str, column: int, length: int) -> tuple[str, int, int]:
     return before + marked + visible(line[start + length :].replace("\t", " ")), len(before), max(1, len(marked))
 
 
-def _open(judged: JudgedFile, color: bool, width: int) -> Iterator[str]:
-    """What stayed undecided, a block a reason: several checks often lack the same."""
+def _open(judged: JudgedFile, least: Severity, color: bool, width: int) -> Iterator[str]:
+    """What stayed undecided, a block a reason: several checks often lack the same; first what decides the verdict."""
     reasons: dict[str, list[str]] = {}
+    decisive = {result.reason for result in judged.results if result.is_open(least)}
     for result in judged.results:
         if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED):
             reasons.setdefault(result.reason, []).append(result.check)
     path = _one_line(visible(judged.path))
-    for reason, checks in list(reasons.items())[:_NAMED]:
+    ordered = sorted(reasons.items(), key=lambda one: one[0] not in decisive)
+    for reason, checks in ordered[:_NAMED]:
         more = f" and {len(checks) - _NAMED} more" if len(checks) > _NAMED else ""
-        head = f"{_painted('undecided', '1;35', color)}[{', '.join(checks[:_NAMED])}{more}]"
+        head = _painted("undecided", "1;35", color) if reason in decisive else _painted("open", "1;36", color)
+        head += f"[{', '.join(checks[:_NAMED])}{more}]"
         yield "\n".join([f"{head}:", *_wrapped(_safe(reason), width, "    ", "    "), f"  --> {path}"]) + "\n"
     if len(reasons) > _NAMED:
-        yield f"{len(reasons) - _NAMED} more reasons left checks of {path} undecided; --format json has all\n"
+        yield f"{len(reasons) - _NAMED} more reasons left checks of {path} open; --format json has all\n"
 
 
-def _summary(judged: Sequence[JudgedFile], verdict: Verdict, color: bool) -> str:
+def _summary(judged: Sequence[JudgedFile], verdict: Verdict, least: Severity, color: bool) -> str:
     counts = dict.fromkeys(sorted(Severity, reverse=True), 0)
-    undecided = 0
+    undecided = open_ = 0
     for each in judged:
         for result in each.results:
-            undecided += result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)
+            undecided += result.is_open(least)
+            open_ += result.outcome is Outcome.UNKNOWN and not result.is_open(least)
             for finding in result.findings:
                 counts[finding.severity] += 1
     said = [f"{n} {severity.name.lower()}{'s' if n != 1 else ''}" for severity, n in counts.items() if n]
     unread = sum(bool(each.unreadable) for each in judged)
     said += [f"{n} {word}" for n, word in ((undecided, "undecided"), (unread, "unreadable")) if n]
+    said += [f"{'' if said else 'nothing found, '}{open_} open"] if open_ else []
     if not said:
         said = ["nothing found"] if verdict is Verdict.PASS else ["no check applies"]
     files = f"{len(judged)} file{'s' if len(judged) != 1 else ''}"

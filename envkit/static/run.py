@@ -16,7 +16,7 @@ from envkit import facts as tables
 from envkit.dockerfile.files import LARGEST
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
-from envkit.judging import judge
+from envkit.judging import doubts, judge
 from envkit.model import Coverage, Outcome, Report, Result, Subject
 from envkit.static import READ, CheckOptions, JudgedFile, ignores
 from envkit.static.judged import READERS, context_of, of_text
@@ -161,7 +161,8 @@ def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings,
     if isinstance(judged, str):
         return JudgedFile(name, kind, text, (Result(READ, Outcome.CRASHED, reason=judged),))
     results = ignores.weighed(judged.results, settings.severity, settings.path)
-    return replace(judged, results=ignores.applied(results, name, ignores.read(text, kind), cache(_beside)))
+    left = ignores.applied(results, name, ignores.read(text, kind), cache(_beside))
+    return replace(judged, results=doubts.every(left) if check_options.strict else doubts.once(left))
 
 
 def _beside(path: str) -> tuple[ignores.Ignored, ...]:
@@ -213,7 +214,8 @@ def _together(check: str, found: Sequence[tuple[str, Result]]) -> Iterator[Resul
         yield Result(check, Outcome.FAIL, tuple(finding for _, result in found for finding in result.findings))
     for outcome in (Outcome.CRASHED, Outcome.UNKNOWN):
         if outcome in said:
-            yield Result(check, outcome, reason=_reasons(outcome, found))
+            worst = max(result.at_most for _, result in found if result.outcome is outcome)
+            yield Result(check, outcome, reason=_reasons(outcome, found), at_most=worst)
     if said <= {Outcome.PASS, Outcome.SKIP}:
         outcome = Outcome.PASS if Outcome.PASS in said else Outcome.SKIP
         yield Result(check, outcome, reason=_reasons(outcome, found) if outcome is Outcome.SKIP else "")

@@ -120,7 +120,7 @@ def _notifications(judged: JudgedFile) -> list[dict[str, Any]]:
         return [{"level": "error", "message": {"text": text}, "locations": where}]
     return [
         {
-            "level": "warning",
+            "level": "warning" if result.is_open(Severity.ERROR) else "note",
             "message": {"text": visible(redacted_text(f"{result.check}: {result.reason}"))},
             "locations": where,
         }

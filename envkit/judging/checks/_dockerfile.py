@@ -17,7 +17,7 @@ def need_stages(dockerfile: Dockerfile) -> None:
 def unknown_if_unread(unread: Sequence[Unread], so: str = "") -> None:
     """Raises Unknown where a file was not read; ``so`` says what is open then."""
     if unread:
-        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}")
+        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}", about=unread[0].path)
 
 
 def need_torch(dockerfile: Dockerfile) -> Torch:

@@ -46,10 +46,10 @@ def skip_if(condition: object, reason: str) -> None:
         raise Skip(reason)
 
 
-def unknown_if(condition: object, reason: str) -> None:
-    """Raises Unknown where the condition holds: a value is lacking then."""
+def unknown_if(condition: object, reason: str, at_most: Severity = Severity.ERROR) -> None:
+    """Raises Unknown where the condition holds: a value is lacking then, whose answer is worth ``at_most``."""
     if condition:
-        raise Unknown(reason)
+        raise Unknown(reason, at_most)
 
 
 def or_skip(value: T | None, reason: str) -> T:

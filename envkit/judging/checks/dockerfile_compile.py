@@ -20,13 +20,14 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     need_stages(dockerfile)
     wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
     skip_if(not wanting, "nothing here compiles CUDA code while the image is built")
-    doubt = ""
+    doubt, worst = "", Severity.WARNING
     for one, there in _course(dockerfile, wanting):
         if there.missing:
             doubt = doubt or f"whether nvcc is installed for {one.what} is not known: {there.missing}"
+            worst = Severity.ERROR if one.sure else worst
         elif not there.value:
             yield _no_nvcc(dockerfile, one, there, facts)
-    unknown_if(doubt, doubt)
+    unknown_if(doubt, doubt, worst)
 
 
 def _course(dockerfile: Dockerfile, wanting: list[CudaBuildStep]) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
@@ -136,7 +137,7 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
     places = list(_arch_places(dockerfile, facts))
     skip_if(not places, "nothing here names architectures to compile for")
     made = compiles(dockerfile, facts)
-    doubt = ""
+    doubt, worst = "", Severity.WARNING
     judged = 0
     users = _users(dockerfile, made)
     toolkits: dict[int, Observed[str]] = {}
@@ -150,12 +151,13 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
             if first is not None:
                 known = cuda.missing or f"no fact tells what nvcc of CUDA {cuda.value} can target"
                 doubt = doubt or f"which architectures {span.place} may name is not known: {known}"
+                worst = Severity.ERROR if first.sure else worst
             continue
         judged += 1
         lacking = [label for label, sms in wanted if sms and not any(sm in archs for sm in sms)]
         if lacking:
             yield _unsupported(name, span, lacking, cuda, archs, first)
-    unknown_if(doubt, doubt)
+    unknown_if(doubt, doubt, worst)
     skip_if(not judged, "there is no CUDA toolkit, and nothing compiles")
 
 

@@ -13,7 +13,7 @@ from envkit.judging.checks._compiles import compiles
 from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
-from envkit.model import Finding, Severity, Skip, Span
+from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
 
@@ -146,7 +146,10 @@ def cuda_paths_not_of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     if not told:
         unknown = [one for one in _reached(dockerfile) if not stack.without_cuda(one.base) and any(_named(one))]
         if unknown:
-            unknown[0].base.cuda.need(f"the CUDA of {unknown[0].base.reference}")
+            base = unknown[0].base
+            forced = any(one.started or one.home for stage in unknown for one in _named(stage))
+            worst = Severity.ERROR if forced else Severity.WARNING
+            raise Unknown(f"the CUDA of {base.reference} was not observed: {base.cuda.missing}", worst)
         raise Skip("no base here is one of a known CUDA")
     for stage in told:
         yield from _left_behind(stage, dockerfile, facts)

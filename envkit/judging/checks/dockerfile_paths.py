@@ -29,7 +29,8 @@ def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     skip_if(not settings and not written, "nothing here sets the loader's search path")
     uses = stack.framework(dockerfile)
     if uses is None and dockerfile.torch is None:
-        unknown_if_unread(dockerfile.unread)
+        if written or any(_may_shadow(each, dockerfile.base) for each in settings):
+            unknown_if_unread(dockerfile.unread)
         raise Skip("no framework for CUDA is installed, as far as the text says")
     for span, folder in written:
         yield _stub(span, folder, "ld.so.conf")
@@ -116,6 +117,12 @@ def _configuring(dockerfile: Dockerfile) -> Iterator[tuple[Step, Command, str | 
             yield step, command, said_here
         elif command.program == "rm":
             yield step, command, None
+
+
+def _may_shadow(setting: Setting, base: Base) -> bool:
+    """Whether a setting names a folder that can stand before torch's libraries, whatever gets installed."""
+    system = () if base.cudnn.is_unsupported else _SYSTEM
+    return any(_STUBS.fullmatch(each) or _CUDA.fullmatch(each) or each in system for each in _folders(setting))
 
 
 def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts) -> Finding | None:

@@ -208,7 +208,10 @@ def _elsewhere(install: Install) -> bool:
 
 def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """torchvision and torchaudio were made for the torch beside them, and for the same CUDA."""
-    torch = need_torch(dockerfile)
+    try:
+        torch = need_torch(dockerfile)
+    except Unknown as doubt:
+        raise Unknown(str(doubt), _worst_of_pair(dockerfile), doubt.about) from doubt
     mates: dict[str, Install] = {}
     for install in dockerfile.installs:
         here = install.prefix == torch.prefix or not install.prefix or not torch.prefix
@@ -233,6 +236,17 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if misfit:
             yield _unfit(dockerfile, misfit, mate, torch)
     unknown_if(open_, open_)
+
+
+def _worst_of_pair(dockerfile: Dockerfile) -> Severity:
+    """What torch and torchvision can be to one another where files were not read: an error if they come apart.
+
+    Where one command installs both, the installer itself refuses what torchvision's METADATA excludes, and ends the
+    build; a build for another CUDA in the same file is a finding about that file.
+    """
+    mates = any(each.name in ("torchvision", "torchaudio") and each.sure for each in dockerfile.installs)
+    commands = {(each.span.path, each.span.line) for each in dockerfile.unread if not each.system}
+    return Severity.ERROR if mates or len(commands) > 1 else Severity.WARNING
 
 
 def _unfit(dockerfile: Dockerfile, misfit: fit.Incompatibility, mate: Install, torch: Torch) -> Finding:

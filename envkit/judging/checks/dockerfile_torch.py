@@ -76,6 +76,16 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
+    # It is an error only where an extension is compiled; else the worst that an answer could be is a warning.
+    made_here = any(one.torch_extension and one.sure for one in compiles(dockerfile, facts))
+    worst = Severity.ERROR if made_here else Severity.WARNING
+    try:
+        yield from _other_major(dockerfile, facts)
+    except Unknown as doubt:
+        raise Unknown(str(doubt), worst, doubt.about) from doubt
+
+
+def _other_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     pair = _pair(dockerfile, facts)
     if stack.major(pair.cuda) == stack.major(pair.base_cuda):
         unknown_if(pair.build is not None, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
@@ -96,8 +106,11 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
 
 def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA minor of the base, where the majors agree."""
-    pair = _pair(dockerfile, facts)
-    unknown_if(pair.build is not None, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+    try:
+        pair = _pair(dockerfile, facts)
+    except Unknown as doubt:
+        raise Skip("the major is not known: torch-cuda-vs-base-mismatch-major") from doubt
+    skip_if(pair.build is not None, "the major is not known: torch-cuda-vs-base-mismatch-major")
     skip_if(stack.major(pair.cuda) != stack.major(pair.base_cuda), "another major: torch-cuda-vs-base-mismatch-major")
     wanted = stack.minor(pair.base_cuda)
     unknown_if(not wanted, f"{pair.base.reference} names only the major version of its CUDA")
