@@ -13,6 +13,7 @@ from envkit.model import Finding, Severity
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
 
+_STAND_IN = re.compile(r"(?:^|[-_.])(?:not-?set|unset|undefined|none|placeholder|invalid|required)(?:$|[-_.])")
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
 # The hosts to which old releases went, by their first two labels; a file that names one installs from there.
 _ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
@@ -43,7 +44,11 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     if not base.sure:
         if base.reference and "$" not in base.reference and _given(base, dockerfile):
             return ""
+        if _one_of_the_stages(base, dockerfile):
+            return ""
         return f"the base {_written(base, dockerfile)} holds an argument without a default, so the file names no base"
+    if _STAND_IN.search(base.tag) and "$" in _written(base, dockerfile):
+        return ""  # the build fails until the argument is given
     if not base.tag:
         return f"the base {base.reference} has no tag, so each build takes whatever is newest"
     if _MOVING.search(base.tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", base.tag):
@@ -59,6 +64,14 @@ def _given(base: Base, dockerfile: Dockerfile) -> bool:
     written = _written(base, dockerfile)
     names = set(re.findall(r"\$\{?(\w+)", written))
     return bool(names) and names <= {"TARGETARCH", "TARGETPLATFORM", "TARGETOS", "BUILDPLATFORM", "BUILDARCH"}
+
+
+def _one_of_the_stages(base: Base, dockerfile: Dockerfile) -> bool:
+    """Whether arguments choose among the file's stages: a name of one is the text with something in their place."""
+    parts = re.split(r"\$\{?\w+(?::?[-+][^}]*)?\}?", _written(base, dockerfile))
+    pattern = r"[\w.-]+".join(map(re.escape, parts))
+    named = (each.name for each in dockerfile.stages if each.name)
+    return any(parts) and any(re.fullmatch(pattern, name, re.IGNORECASE) for name in named)
 
 
 def _written(base: Base, dockerfile: Dockerfile) -> str:
