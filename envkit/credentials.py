@@ -91,6 +91,11 @@ _RULES = (
     ),
     # A Dockerfile's older form, with a blank instead of "=".
     (rf"(?im)^(\s*(?:ONBUILD\s+)?ENV\s+{_NAME}\s+){_REFERENCE}\S.*", rf"\1{HIDDEN}"),
+    # Lines of name:password on their way to chpasswd.
+    (
+        r"(\b(?:echo|printf)\s[^\n|:]{0,200}:)(?!\$)[^\n|]{1,200}?(?=[\"']?\s{0,9}\|[^\n|]{0,99}\bchpasswd\b)",
+        rf"\1{HIDDEN}",
+    ),
     (r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
     # curl's own option; a user alone is asked for the password.
     (

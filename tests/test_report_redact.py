@@ -16,6 +16,8 @@ from envkit.model import Finding, Outcome, Report, Result, Subject
 from envkit.report import redacted, redacted_text
 
 HIDDEN = {
+    'RUN useradd dev && echo "dev:pA55word" | chpasswd': 'RUN useradd dev && echo "dev:[hidden]" | chpasswd',
+    "printf 'root:a b\\n' | sudo chpasswd": "printf 'root:[hidden]' | sudo chpasswd",
     "https://bob:s3cret@host/simple": "https://[hidden]@host/simple",
     "https://bob:s3c@ret@host/simple": "https://[hidden]@host/simple",
     "https://bob:s3/cret@host/simple": "https://[hidden]@host/simple",
@@ -36,6 +38,8 @@ HIDDEN = {
 }
 
 KEPT = (
+    'echo "$USER:$PW" | chpasswd',
+    "echo ratio 3:4 | tee log",
     "TOKENIZERS_PARALLELISM=false",
     "max_tokens=2048",
     "TOKEN=$TOKEN",

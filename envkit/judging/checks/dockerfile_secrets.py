@@ -30,12 +30,16 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
         for setting in step.settings:
             asked += 1
             yield from _setting(setting, args)
+        # The history of an image has the RUNs of its own stages, with the values of the arguments that they were given.
+        kept = args if step.name == "RUN" and index in dockerfile.lineage else set[str]()
+        before: Command | None = None
         for command in step.commands:
             asked += 1
-            for finding in _command(command):
+            for finding in (*_command(command), *_password(before, command), *_given(command, kept)):
                 if finding.span is not None and finding.span not in told:
                     told.add(finding.span)
                     yield finding
+            before = command
     skip_if(not asked, "the file sets no variable and runs nothing")
 
 
@@ -88,6 +92,36 @@ def _command(command: Command) -> Iterator[Finding]:
         elif command.program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
             yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw
+
+
+def _password(before: Command | None, command: Command) -> Iterator[Finding]:
+    """A password in clear text that an echo before it gives to chpasswd, which takes lines of name:password."""
+    if before is None or command.program != "chpasswd" or command.after not in ("|", "|&"):
+        return
+    if before.program not in ("echo", "printf") or any(word in ("-e", "--encrypted") for word in command.args):
+        return
+    for word in before.words[1:]:
+        user, colon, password = word.text.partition(":")
+        if colon and word.sure and password and not re.search(r"[$%<]", word.text) and re.fullmatch(r"[\w.-]+", user):
+            yield _found(command.span, f"chpasswd is given the password of {user} in clear text", Severity.WARNING)
+
+
+def _given(command: Command, args: set[str]) -> Iterator[Finding]:
+    """A build argument under a secret's name that a command gets as an option or as a variable."""
+    words, before = list(command.assigns.values()), ""
+    for word in command.words:
+        name, equals, _ = word.raw.partition("=")
+        if _OPTION.fullmatch(before) or (equals and _OPTION.fullmatch(name)):
+            words.append(word)
+        before = word.raw
+    for word in words:
+        passed = next((each for each in _REFERENCE.findall(word.raw) if each in args and surely_names_secret(each)), "")
+        if passed and not re.search(r"\$\{\w+:?\+", word.raw):
+            yield _found(
+                word.span,
+                f"{command.program} is given the build argument {passed}, whose value the history of the image keeps",
+                Severity.WARNING,
+            )
 
 
 def _real(value: str) -> bool:
