@@ -244,8 +244,8 @@ class PodmanEngine:
             raise cannot(self, Ability.ATTEST)
         if self._store.get("graphDriverName") == "vfs":  # what podman takes where nobody chose one
             say(
-                f"{self._place()} has the driver vfs, which copies the whole image for every step of a build; "
-                'with [storage] and driver = "overlay" in ~/.config/containers/storage.conf a new store does not'
+                f"{self._place()} has the driver vfs, which copies the whole image for every step of a build and takes "
+                "several times its room"
             )
         self._drop_leftovers()
         tag = new_draft() if request.passing else request.tag
