@@ -17,7 +17,7 @@ from inline import Envkit
 
 from envkit import cli
 from envkit.errors import Undecided, UsageError
-from envkit.runner import runner
+from envkit.runner import asked, runner
 from envkit.system import proc
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -361,7 +361,7 @@ def test_a_gpu_that_is_not_there_is_told_as_what_it_is(
 ) -> None:
     from envkit.engine.choice import connect
 
-    monkeypatch.setattr(runner, "_gpus_here", lambda: count)
+    monkeypatch.setattr(asked, "_gpus_here", lambda: count)
     with pytest.raises(UsageError) as caught:
         runner.are_here(runner.default_gpus(gpus), connect("docker", print))
     assert caught.value.message == sentence and caught.value.fix
@@ -369,7 +369,7 @@ def test_a_gpu_that_is_not_there_is_told_as_what_it_is(
 
 @pytest.mark.parametrize(("count", "gpus"), [(8, "7"), (8, "all"), (0, "none"), (None, "3"), (1, "0"), (8, "GPU-5a6b")])
 def test_a_gpu_that_may_be_there_passes(monkeypatch: pytest.MonkeyPatch, count: int | None, gpus: str) -> None:
-    monkeypatch.setattr(runner, "_gpus_here", lambda: count)
+    monkeypatch.setattr(asked, "_gpus_here", lambda: count)
     runner.are_here(runner.default_gpus(gpus))
 
 
@@ -378,7 +378,7 @@ def test_what_an_engine_on_another_machine_has_is_not_judged_by_this_one(
 ) -> None:
     from envkit.engine.choice import connect
 
-    monkeypatch.setattr(runner, "_gpus_here", lambda: 0)
+    monkeypatch.setattr(asked, "_gpus_here", lambda: 0)
     connected = connect("docker", print)
     assert not connected.elsewhere()
     monkeypatch.setattr(connected, "_info", {"Name": "another"})

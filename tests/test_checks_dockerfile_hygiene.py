@@ -127,7 +127,7 @@ def test_a_secret_is_told_and_never_shown(line: str) -> None:
         "ARG API_KEY",
         "ARG API_KEY=\nENV OTHER=${API_KEY}",
         "ENV HF_TOKEN=hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-        "RUN useradd -m -p docker app && echo 'root:docker' | chpasswd",
+        "RUN useradd -m -p docker app",
         "RUN pip install git+https://${TOKEN}@github.com/org/repo.git",
         "RUN git clone https://user:password@example.com/x.git",
         "RUN vncserver --password $VNC",
