@@ -451,7 +451,8 @@ def test_time_is_bounded(name: str) -> None:
     """Nothing is quadratic, nothing recurses without a bound (seconds are those of a slow machine)."""
     begin = time.process_time()
     found = read(BOMBS[name], shell="bash")
-    assert time.process_time() - begin < 2.5  # most take 0.1 s, the longest less than one
+    # Most take 0.1 s and the longest less than one; a machine that is shared has been seen to take three times as long.
+    assert time.process_time() - begin < 6.0
     assert len(found.commands) <= MOST
 
 
