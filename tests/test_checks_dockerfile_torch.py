@@ -221,6 +221,11 @@ def test_a_framework_meets_the_cudnn_of_the_base_or_another(lines: str, found: b
     assert any(finding.severity is Severity.ERROR for finding in result.findings) is found, result
 
 
+def test_a_second_cuda_is_told_once_however_often_it_is_installed() -> None:
+    text = "FROM nvidia/cuda:12.4.1-base-ubuntu22.04\n" + 2 * "RUN apt-get install -y cuda-toolkit-11-8\n"
+    assert len(said("duplicate-cuda", text).findings) == 1
+
+
 def test_a_smaller_base_is_named_only_where_it_exists() -> None:
     text = "FROM nvidia/cuda:{}\nRUN pip3 install torch==2.1.0\n"
     known = said("duplicate-cuda", text.format("12.1.1-cudnn8-devel-ubuntu22.04")).findings[0].fix

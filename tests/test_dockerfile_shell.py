@@ -122,6 +122,7 @@ WORDS = [
     ]),
     ("a pipeline that has to fail", "! a | { [ -f /x ] && b; }", ["a", "[ -f /x ]", "? b"]),
     ("export keeps a value together", "V='a b'; export W=$V; p \"$W\"", ["export W=a b", "p a b"]),
+    ("two parentheses are arithmetic only where two end it", "((a); b); ((1 + 2)) && c", ["a", "b", "c"]),
     ("a tilde", "HOME=/root; ~/bin/pip install ~", ["/root/bin/pip install /root"]),
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from fleet import body, document, fault, healthy, judged, lay
 from inline import Envkit
 
 from envkit.errors import Undecided, UsageError
-from envkit.fleet import acting
+from envkit.fleet import acting, folder
 from envkit.fleet.acting import SlurmNode, Step
 from envkit.fleet.documents import Found
 from envkit.fleet.verdict import FleetVerdict
@@ -111,8 +111,25 @@ def test_a_command_that_slurm_takes_without_effect_is_told(tmp_path: Path, monke
     put(tmp_path, monkeypatch, PRINTS)
     said: list[str] = []
     step = Step("n2", ("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=envkit x: y"))
-    assert acting.apply([step], False, said.append) == 1
+    left = Step("n1", why_not="Slurm does not know it")
+    assert acting.apply([left, step], False, said.append) == 1
     assert said == ["n2: it is idle, and the command was accepted"]
+
+
+def test_drain_ends_with_3_where_a_command_took_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = lay(tmp_path / "run", *healthy(n2=document("n2", body(found=(fault(),)))))
+    put(tmp_path, monkeypatch, PRINTS)
+    with Envkit(capsys) as run:
+        done = run("drain", place, "--apply")
+    assert done.code == 3 and "0 of 1 commands took effect" in done.err
+
+
+def test_who_puts_a_file_first_is_told_so(tmp_path: Path) -> None:
+    assert folder.create(tmp_path / "chosen", b"a") is True
+    assert folder.create(tmp_path / "chosen", b"b") is False
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("chosen", b"a")]
 
 
 def test_a_controller_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,13 @@ def test_no_secret_of_the_image_is_kept() -> None:
     assert launch._told({}) == {}
 
 
+def test_the_code_that_looked_is_every_module_of_it(tmp_path: Path) -> None:
+    for name in ("a.py", "b/c.py", "b/d.txt", "b/e/f.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert sorted(each.name for each in launch._modules(str(tmp_path))) == ["a.py", "c.py", "f.py"]
+
+
 def test_few_records_are_kept(engine: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_MOST_RECORDS", 2)
     for number in range(4):
