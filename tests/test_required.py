@@ -478,6 +478,14 @@ def test_each_part_must_have_had_a_gpu() -> None:
     assert len(required.without_gpu(TORCH, CPU_RUN)) == 2
 
 
+def test_a_gpu_on_which_nothing_was_computed_is_not_enough() -> None:
+    """Tests that ran there and measured nothing."""
+    run = on_gpu("smoke-quick")
+    idle = replace(run, tests=of(tuple(replace(test, measures=()) for test in run.tests.value or ()), "suite"))
+    assert required.covered(idle).gpus and not required.covered(idle).computed
+    assert [one.outcome for one in required.without_gpu(idle)] == [Outcome.UNKNOWN]
+
+
 def saved_as(folder: Path, kind: str, subject: object) -> Path:
     path = folder / f"{kind}.json"
     path.write_text(saved.text(kind, codec.to_plain(subject)))
