@@ -91,7 +91,9 @@ def told(number, frame):
     sys.exit(7)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, told)
-Path(sys.argv[1]).write_text(str(os.getpid()))
+# Whole or not at all: whoever sees the file may end this process at once.
+Path(sys.argv[1] + ".part").write_text(str(os.getpid()))
+os.rename(sys.argv[1] + ".part", sys.argv[1])
 while True:
     time.sleep(1)
 """
