@@ -466,7 +466,7 @@ def test_a_build_that_is_interrupted_leaves_no_image(engine: DockerEngine, tmp_p
     tag = f"envkit-test/stopped:{uuid.uuid4().hex[:12]}"
     before, others = sorted((tmp_path / "spec").iterdir()), drafts()
     process = subprocess.Popen(
-        [sys.executable, "-m", "envkit", "build", str(tmp_path / "spec"), "--tag", tag, "--no-cache"],
+        [sys.executable, "-m", "envkit", "build", str(tmp_path / "spec"), "--refresh-os", "--tag", tag, "--no-cache"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         cwd=ROOT,
