@@ -6,11 +6,14 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from clocks import PATIENCE_S
 
 from envkit.engine import unpacked
 from envkit.errors import UsageError
@@ -183,3 +186,11 @@ def test_mount_points_are_made_in_what_is_envkits_own_alone(tmp_path: Path) -> N
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="has no /data to mount at"):
         unpacked.opened(str(tmp_path / "folder"), tmp_path / "store", quiet).mount_point("/data", folder=True)
+
+
+def test_a_pipe_is_no_saved_image_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code = "import sys; from pathlib import Path; from envkit.engine.unpacked import remove; "
+    code += "remove(sys.argv[1], Path(sys.argv[2]))"
+    words = [sys.executable, "-c", code, str(tmp_path / "pipe"), str(tmp_path / "store")]
+    assert subprocess.run(words, timeout=PATIENCE_S, check=False).returncode == 0

@@ -73,12 +73,8 @@ def _removed(container: str, absent: bool) -> bool:
         client(endpoint(os.environ), 60).api.remove_container(container, v=True, force=True)
     except docker.errors.NotFound:
         return absent
-    except (
-        docker.errors.DockerException,
-        OSError,
-        EnvkitError,
-    ):  # its removal is under way, or the engine is not there
-        return False
+    except (docker.errors.DockerException, OSError, EnvkitError):
+        return False  # its removal is under way, or the engine is not there
     return True
 
 

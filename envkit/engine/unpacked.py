@@ -137,6 +137,8 @@ def opened(name: str, store: Path, say: Say) -> Unpacked:
 def remove(name: str, store: Path) -> None:
     """Takes away what was unpacked of ``name``; the saved file and folders of others stay."""
     with suppress(UsageError, OSError, tarfile.TarError):
+        if not Path(name).is_file():  # to open a pipe would wait for somebody to write
+            return
         with tarfile.open(name) as archive:
             identity = sha256(_contents(archive, name)[0]).hexdigest()
         with _locked(store / f"{identity}.lock"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from envkit.errors import Undecided, UsageError
@@ -65,10 +65,8 @@ def unlearned(
     name: str, digest: str, promise: Observed[ExpectedContents], gpus_given: tuple[str, ...], why: str
 ) -> Image:
     """The image of which a probe learned nothing, for the reason ``why``."""
-    lost: dict[str, Observed[str]] = {
-        field.name: Observed.lost(why) for field in fields(Image) if field.name not in OURS
-    }
-    return replace(Image(name, digest, promise=promise, gpus_given=gpus_given), **lost)  # type: ignore[arg-type]
+    lost = {field.name: observation(None, "", why) for field in fields(Image) if field.name not in OURS}
+    return read({"schema": SCHEMA, "kind": "probe", "image": lost}, name, digest, promise, gpus_given)
 
 
 def observation(value: object, via: str, missing: str, reason: Reason | None = None) -> dict[str, object]:

@@ -215,16 +215,18 @@ def _divisions(row: VariableRow, value: str) -> str:
 
 def _arch_list(row: VariableRow, value: str) -> str:
     """Numbers and torch's names of architectures, between blanks or semicolons; commas are not read."""
+    known = {(sm.major, sm.minor) for sm in map(Sm.parse, row.values)}
     for word in re.split(r"[ ;]+", value.strip()):
         plain = word.removesuffix("+PTX")
         number = re.fullmatch(r"[0-9]{1,2}\.[0-9][af]?", plain)
         if not number and not re.fullmatch(r"All|Common|[A-Z][a-z]+(\+Tegra)?", plain):
             return f"whose `{word}` is not of the form: {row.form}"
-        sm = Sm.parse(plain) if number else None
-        known = [Sm.parse(one) for one in row.values]
-        if sm is None or (sm.major, sm.minor) in [(one.major, one.minor) for one in known]:
+        if not number:
             continue
-        if all((sm.major, sm.minor) > (one.major, one.minor) for one in known):
+        sm = Sm.parse(plain)
+        if (sm.major, sm.minor) in known:
+            continue
+        if (sm.major, sm.minor) > max(known):
             raise Unknown(f"whether {row.of} knows the `{word}` of {row.name} depends on its release")
         return f"whose `{word}` is none of {', '.join(row.values)}"
     return ""

@@ -21,9 +21,9 @@ def render(
     judged: Sequence[JudgedFile],
     report: Report,
     least: Severity,
-    color: bool,
-    width: int,
-    detail: Detail,
+    color: bool = False,
+    width: int = 100,
+    detail: Detail = Detail.NORMAL,
 ) -> str:
     """The findings of all files in the order of their lines, what was left open unless ``detail`` is QUIET, and a last
     line with the verdict.

@@ -76,12 +76,12 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
-    # It is an error only where an extension is compiled; else the worst that an answer could be is a warning.
-    made_here = any(one.torch_extension and one.sure for one in compiles(dockerfile, facts))
-    worst = Severity.ERROR if made_here else Severity.WARNING
     try:
         yield from _other_major(dockerfile, facts)
     except Unknown as doubt:
+        # It is an error only where an extension is compiled; else the worst that an answer could be is a warning.
+        made_here = any(one.torch_extension and one.sure for one in compiles(dockerfile, facts))
+        worst = Severity.ERROR if made_here else Severity.WARNING
         raise Unknown(str(doubt), worst, doubt.about) from doubt
 
 
