@@ -34,6 +34,7 @@ from envkit.payload import cuda_error, waits, watchdog
 
 TAIL_BYTES = 16384  # of a child's last words: a whole stack as faulthandler writes it, newest first, 100 frames at most
 _TICK_S = 0.02  # how often a child's end is looked for when its pipes are silent
+_ENDING_S = 0.002  # and when it has said all: what is left of it is its own exit
 _DEATH_S = 5.0  # a process in an uninterruptible driver call outlives SIGKILL; do not wait for it for ever
 
 
@@ -332,5 +333,6 @@ def _listen(children: list[_Running], run_deadline: float) -> None:
     owner = {fd: child for child in children for fd in child.open}
     for fd in owner:
         poll.register(fd, select.POLLIN)
-    for fd, _ in poll.poll(_TICK_S * 1000):
+    ending = any(child.final is not None or not child.open for child in children)
+    for fd, _ in poll.poll((_ENDING_S if ending else _TICK_S) * 1000):
         owner[fd].read(fd, run_deadline)

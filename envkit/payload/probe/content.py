@@ -20,7 +20,7 @@ from envkit.payload.probe.wheels import Dist, Entry
 NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
 COMPARED = "RECORD: sizes, and sha256 as far as the budget goes"
 # Seconds of a processor.  The import of torch, beside which this runs, takes two.
-BUDGET_S = 1.0
+BUDGET_S = 0.5
 _FEW = 1 << 30  # bytes of files that were changed after their RECORD, up to which all of them are read
 _FIRST, _LAST = (
     64 << 20,
