@@ -62,7 +62,7 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
         **os.environ,
         "UV_CACHE_DIR": str(CACHE),
         # Each connection asks for its host's address, and some name services drop the questions of a burst: groups of
-        # wheels are fetched side by side, so each takes few at once and tries for a minute longer than uv does by itself.
+        # wheels are fetched side by side, so each takes few at once and tries for a minute longer than uv by itself.
         "UV_CONCURRENT_DOWNLOADS": "4",
         "UV_HTTP_RETRIES": "6",
         "UV_HTTP_TIMEOUT": "300",  # seconds of silence: a mirror that itself fetches a large wheel pauses for a minute
