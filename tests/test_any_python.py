@@ -66,6 +66,7 @@ def offered(index: Index, *tags: str) -> None:
         index.add("compiled", "1.0", tag=f"{tag}-{tag}-manylinux_2_28_x86_64")
 
 
+@pytest.mark.slow  # makes a lock for each Python
 def test_the_newest_python_that_all_packages_have_wheels_for(index: Index) -> None:
     offered(index, "cp311")
     wish, said = spec_of('torch = "2.6.0"\npackages = ["compiled"]'), list[str]()

@@ -44,6 +44,7 @@ def test_stdin_is_the_programs() -> None:
     assert ran("cat", stdin=b"\x00one\n").stdout == b"\x00one\n"
 
 
+@pytest.mark.slow  # hundreds of megabytes are printed
 def test_what_is_kept_is_bounded() -> None:
     lines = "import sys\nfor number in range(600_000): print('line', number)"
     done = ran(*python(lines))

@@ -166,6 +166,7 @@ def test_engine_that_has_the_tree_of_today_is_not_given_it_again(tmp_path: Path,
 
 
 @pytest.mark.engine
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed")
 def test_same_packages_give_the_same_bytes(
     python_base: ResolvedBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

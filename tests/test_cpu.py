@@ -81,6 +81,7 @@ def test_the_build_for_the_cpu_is_locked_from_the_index_that_has_it(indexes: tup
     refuse(spec, FACTS, made)
 
 
+@pytest.mark.slow  # solves for each release
 def test_the_newest_release_that_the_packages_go_with_is_taken(indexes: tuple[Index, Index]) -> None:
     pypi, own = indexes
     for release in ("2.5.1", "2.6.0", "2.7.1"):
@@ -142,6 +143,7 @@ def test_what_cannot_be_solved_names_the_change_that_can(indexes: tuple[Index, I
     assert "torch 2.5.1 without CUDA" in " ".join(getattr(error, "nearest", ()))
 
 
+@pytest.mark.slow  # solves for each release
 def test_what_brings_cuda_is_refused_with_who_asks_for_it(indexes: tuple[Index, Index]) -> None:
     pypi, own = indexes
     own.add("torch", "2.6.0+cpu", tag=TAG)

@@ -226,6 +226,7 @@ def test_what_is_withdrawn_or_not_final_is_not_derived(newer: Index) -> None:
     assert [str(row.torch) for row in found.torches if isinstance(row, DerivedRow)] == [NEW]
 
 
+@pytest.mark.slow  # makes whole locks
 def test_the_lock_says_that_nobody_verified_it(newer: Index) -> None:
     said: list[str] = []
     lock = partial(solve.lock, may_stay_open=locks.PARTS, warn=said.append)
@@ -247,6 +248,7 @@ def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Envkit]:
         yield run
 
 
+@pytest.mark.slow  # makes whole locks
 def test_lock_writes_it_and_check_says_it(newer: Index, tmp_path: Path, envkit: Envkit) -> None:
     (tmp_path / "envkit.toml").write_text(f'torch = "{NEW}"\npython = "3.13"\n')
     publish_extras(newer, resolve(wish(), grown(wish())).extras.wheels)

@@ -183,6 +183,7 @@ def test_a_wheel_of_another_python_is_no_solution(index: Index, tmp_path: Path) 
         solve_lock(spec, load_facts(), quiet, may_stay_open=OPEN)
 
 
+@pytest.mark.slow  # makes a whole lock
 def test_a_vendored_folder_holds_it_with_the_others(index: Index, tmp_path: Path) -> None:
     pip = pip_wheel()
     index.wheels[pip.name] = pip.read_bytes()

@@ -738,6 +738,7 @@ def test_no_value_of_a_spec_becomes_more_than_a_value() -> None:
     assert min(seen["refused"], seen["accepted"]) > MANY // 50, seen
 
 
+@pytest.mark.slow  # hundreds of attacks
 def test_every_key_of_a_spec_is_attacked_alone() -> None:
     """Each attack in the place of each key; where one is accepted, it is in a lock what it was in the spec."""
     taken = 0

@@ -162,6 +162,7 @@ class Reading(FakeEngine):
         return super().build(wish, say)
 
 
+@pytest.mark.slow  # makes whole locks
 @pytest.mark.parametrize("where", PLACES)
 def test_a_lock_by_a_closed_index_holds_no_credential(
     where: str,
@@ -245,6 +246,7 @@ def test_a_step_of_a_build_installs_from_a_closed_index_and_from_what_no_index_h
     assert planted(tmp_path) == [] and "Planted" not in shown.out + shown.err
 
 
+@pytest.mark.slow  # makes whole locks
 def test_vendored_wheels_come_from_a_closed_index(
     closed: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +296,7 @@ def test_a_wrong_credential_is_one_sentence(
     assert not (tmp_path / "envkit.lock").exists()
 
 
+@pytest.mark.slow  # makes whole locks
 def test_an_extra_index_is_asked_first_and_the_configured_one_holds_the_rest(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,6 +146,7 @@ def test_each_change_leaves_python_and_changes_it(mutate: ModuleType) -> None:
             compile(changed, path, "exec")
 
 
+@pytest.mark.slow  # starts a Python for each mutant
 def test_a_mutant_meets_the_tests_of_its_module_then_of_its_room(mutate: ModuleType) -> None:
     def of(file: str) -> list[str]:
         return list(mutate.tests_of(ROOT, mutate.Mutant(file, 1, "bool", 0, 1, "")))

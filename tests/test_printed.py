@@ -57,6 +57,7 @@ def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     assert not wrong, wrong
 
 
+@pytest.mark.slow  # explains hundreds of texts
 @pytest.mark.parametrize("part", ["tune", "held"])
 def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
     """The part that is set aside is asked for shares alone, so that nobody tunes to its texts."""

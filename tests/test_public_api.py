@@ -34,6 +34,7 @@ def checked_by_mypy(folder: Path, text: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.slow  # types all that it imports
 def test_a_strictly_typed_script_of_a_user_is_accepted(folder: Path) -> None:
     done = checked_by_mypy(folder, SCRIPT)
     assert done.returncode == 0, done.stdout

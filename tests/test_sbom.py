@@ -146,6 +146,7 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow  # the schema looks at each part
 def test_the_verb_prints_or_writes_it(project: Path, index: Index) -> None:
     plain = envkit("sbom", str(project), "--no-licenses")
     assert (plain.returncode, plain.stderr) == (0, "") and VALIDATOR.validate_str(plain.stdout) is None

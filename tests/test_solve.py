@@ -409,6 +409,7 @@ def test_the_lock_is_the_same_for_every_flavor(index: Index, published: Publish)
     assert len(texts) == 1
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_lock_made_again_keeps_what_it_held(index: Index, published: Publish) -> None:
     index.add("numpy", "2.2.0")
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")

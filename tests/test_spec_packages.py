@@ -74,6 +74,7 @@ def state(folder: Path) -> dict[str, bytes]:
 # add and remove.
 
 
+@pytest.mark.slow  # makes whole locks
 def test_add_writes_spec_and_lock_and_remove_takes_both_back(envkit: Envkit, job: Path) -> None:
     lock(envkit)
     before = state(job)
@@ -86,6 +87,7 @@ def test_add_writes_spec_and_lock_and_remove_takes_both_back(envkit: Envkit, job
     assert state(job) == before
 
 
+@pytest.mark.slow  # makes whole locks
 def test_add_makes_the_first_lock_too_and_keeps_what_was_locked(envkit: Envkit, job: Path, index: Index) -> None:
     ended = envkit("add", "einops", *ALONE)
     assert (ended.code, ended.out.count("\n")) == (0, 1) and ended.out.startswith(
@@ -96,6 +98,7 @@ def test_add_makes_the_first_lock_too_and_keeps_what_was_locked(envkit: Envkit, 
     assert (held(job)["voices"], held(job)["served"]) == ("0.2", "1.0")
 
 
+@pytest.mark.slow  # makes whole locks
 def test_new_bounds_replace_the_old_ones_and_extras_stay(envkit: Envkit, job: Path) -> None:
     lock(envkit)
     assert envkit("add", "numpy>=2", "served==1.0", *ALONE).out == "~ numpy 1.26.4 -> 2.1.0\n"
@@ -234,6 +237,7 @@ def test_the_table_of_a_pyproject_is_changed_and_nothing_else() -> None:
 # why and tree.
 
 
+@pytest.mark.slow  # makes whole locks
 def test_why_says_who_asks_with_which_bounds(envkit: Envkit) -> None:
     lock(envkit)
     ended = envkit("why", "NumPy")
@@ -281,6 +285,7 @@ def test_why_of_a_debian_package() -> None:
     assert requires.because_of_deb(made, brought.name).startswith("apt-get takes it in the layer ")
 
 
+@pytest.mark.slow  # makes whole locks
 def test_tree_shows_each_wheel_and_every_other_time_its_name(envkit: Envkit) -> None:
     lock(envkit)
     lines = envkit("tree").out.splitlines()
@@ -302,6 +307,7 @@ def test_tree_shows_each_wheel_and_every_other_time_its_name(envkit: Envkit) -> 
     assert (served["requires"], served["asked"]) == (["numpy", "torch", "voices"], ["served[audio]"])
 
 
+@pytest.mark.slow  # makes whole locks
 def test_who_requires_whom_is_undecided_where_nobody_can_be_asked(
     envkit: Envkit, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +350,7 @@ def test_outdated_says_what_a_new_lock_would_change_and_writes_nothing(envkit: E
     assert (held(job)["served"], envkit("outdated").code) == ("2.0", 0)
 
 
+@pytest.mark.slow  # makes whole locks
 def test_outdated_names_the_gpus_and_drivers_that_a_new_torch_costs(
     envkit: Envkit, job: Path, published: Publish
 ) -> None:

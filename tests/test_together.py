@@ -64,6 +64,7 @@ def test_a_pin_chooses_the_torch(index: Index) -> None:
     assert str(weak(spec, load_facts(), [].append).torch) == "2.5.1"
 
 
+@pytest.mark.slow  # makes whole locks
 def test_torchaudio_is_the_one_of_its_torch_though_its_metadata_names_none(index: Index) -> None:
     for torch, versions, expected in (
         ("2.6.0", ("2.6.0", "2.11.0"), ("2.6.0", "2.6.0")),
@@ -78,6 +79,7 @@ def test_torchaudio_is_the_one_of_its_torch_though_its_metadata_names_none(index
         assert (str(made.torch), held(made)["torchaudio"]) == expected
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_torchaudio_that_the_facts_keep_back_is_said_to_be_of_another_torch(index: Index) -> None:
     spec = published(index, spec_of("2.10.0", "torchaudio"))
     index.add("torchaudio", "2.10.0", "torch==2.10.0")
@@ -88,6 +90,7 @@ def test_a_torchaudio_that_the_facts_keep_back_is_said_to_be_of_another_torch(in
     assert line == "torchaudio 2.10.0 is taken and not 2.11.0: it is for torch 2.11.0, not for 2.10.0"
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_library_of_another_cuda_chooses_the_torch_of_its_cuda(index: Index) -> None:
     spec = published(index, spec_of(">=2.10,<2.12", "served"))
     index.add("served", "1.0", "torch", "nvidia-cudnn-cu12")
@@ -106,6 +109,7 @@ def test_a_torchaudio_for_another_cuda_than_its_torch_is_refused(index: Index) -
     assert "torch 2.14.1 with CUDA 13.0" in caught.value.nearest
 
 
+@pytest.mark.slow  # makes whole locks
 def test_what_a_package_brings_is_held_to_the_torch_too(index: Index) -> None:
     spec = published(index, spec_of("2.6.0", "voices"))
     index.add("voices", "1.0", "torchaudio")
@@ -142,6 +146,7 @@ def test_an_old_release_that_is_the_newest_is_no_offence(index: Index) -> None:
     assert held(weak(spec, load_facts(), [].append))["finished"] == "1.0"
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_pre_release_is_taken_where_one_is_asked_for(index: Index) -> None:
     spec = published(index, spec_of("2.6.0", "early"))
     index.add("early", "1.0.dev5")
@@ -232,6 +237,7 @@ def test_what_a_lock_held_stays_and_its_torch_with_it(index: Index) -> None:
     assert (str(upgraded.torch), held(upgraded)["served"]) == ("2.7.1", "2.0")
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_day_counts_for_what_is_asked_for_and_not_for_the_tools_of_envkit(index: Index) -> None:
     spec = published(index, spec_of("2.6.0", "aged", text='exclude-newer = "2025-02-01"'))
     wheels = resolve(spec, load_facts()).extras.wheels.values()

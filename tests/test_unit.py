@@ -55,6 +55,7 @@ def ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@pytest.mark.slow  # each starts the script, which imports all of envkit
 def test_every_way_to_fail_is_a_failure_with_its_name(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -71,17 +72,20 @@ def test_every_way_to_fail_is_a_failure_with_its_name(tmp_path: Path) -> None:
     assert re.match(r"3 failed, 4 passed, 1 skipped, 1 left out in .* 9 files, 3 at once", said.splitlines()[-1]), said
 
 
+@pytest.mark.slow  # each starts the script, which imports all of envkit
 def test_what_is_right_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_right.py").write_text(FILES["test_right.py"])
     assert ended(begin(tmp_path / "said", "-j", 1, tmp_path / "test_right.py")) == 0
     assert re.fullmatch(r"2 passed in .* s: 1 files, 1 at once\n", (tmp_path / "said").read_text())
 
 
+@pytest.mark.slow  # each starts the script, which imports all of envkit
 def test_nothing_that_runs_is_no_pass(tmp_path: Path) -> None:
     (tmp_path / "test_left_out.py").write_text(FILES["test_left_out.py"])
     assert ended(begin(tmp_path / "said", tmp_path / "test_left_out.py")) == 1
 
 
+@pytest.mark.slow  # each starts the script, which imports all of envkit
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_ends_all_that_runs(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "test_long.py").write_text(

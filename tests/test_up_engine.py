@@ -190,9 +190,10 @@ def test_a_page_of_a_smoke_run_shows_every_test(torch26: Up) -> None:
     assert {test.name for test in chosen(TESTS, "quick") if f"smoke-{test.name}" not in page.out} == set()
 
 
-def test_nothing_is_left_of_a_smoke_run_that_is_killed_at_any_moment(torch26: Up) -> None:
+@pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.nightly)])
+def test_nothing_is_left_of_a_smoke_run_that_is_killed_at_any_moment(torch26: Up, times: int) -> None:
     dice = random.Random(20261121)
-    for _ in range(20):
+    for _ in range(times):
         process = subprocess.Popen(
             [sys.executable, "-m", "envkit", "smoke", torch26.tag, "--level", "full", "--gpus", "none"],
             stdout=subprocess.DEVNULL,
@@ -504,6 +505,7 @@ def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Pa
     assert [one["version"] for one in libraries(made)["cudnn"]] == ["9.1.0"]
 
 
+@pytest.mark.nightly
 def test_a_build_with_the_network_off_is_the_same(engine: DockerEngine, torch26: Up, tmp_path: Path, tag: str) -> None:
     """The last that is done with that image: beside it an overlay2 store would pack what is built next another way."""
     layers = engine.layers(torch26.tag)
