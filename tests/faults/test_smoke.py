@@ -27,7 +27,7 @@ from envkit.subjects import SmokeRun
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
-# Every stack, and those with the suite in the nightly run alone: all but the newest; one of them has it in its image, too.
+# Every stack, and those with the suite in the nightly run alone: all but the newest; one has it in its image as well.
 RELEASES, RARELY = ("t24", "t26", "t211", "t215"), ("t24", "t26", "t211")
 KILLS, PARTS = 20, 5
 # Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every injected
