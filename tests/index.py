@@ -53,6 +53,7 @@ class Index:
         self.sized = False
         self.status = 200
         self.asked = threading.Event()
+        self.pages: list[str] = []  # the projects whose pages were read, one for each time
         self.wants = ""  # "USER:PASSWORD" that it wants to see, "" for nothing
         index = self
 
@@ -93,6 +94,7 @@ class Index:
         if path.startswith("/files/"):
             return self.wheels.get(path.removeprefix("/files/").replace("%2B", "+")), "application/octet-stream"
         name = path.removeprefix("/simple/").strip("/")
+        self.pages.append(name)
         listed = [
             {
                 "filename": file,

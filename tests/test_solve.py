@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
-from envkit.plan import solve
+from envkit.plan import solve, uv_failure
 from envkit.plan.apt import Base
 from envkit.plan.apt import solve as solve_debs
 from envkit.plan.lockfile import PARTS, Lock, Pin, dump, spec_items
@@ -275,7 +275,7 @@ def test_the_wish_list_leaves_nothing_behind(index: Index, tmp_path: Path, monke
 
 
 def failed(text: str, exit: int = 1) -> Unsatisfiable | Undecided:
-    return solve._failure(Completed(("uv",), exit, "", text))
+    return uv_failure.failure(Completed(("uv",), exit, "", text))
 
 
 @pytest.mark.parametrize(
@@ -424,6 +424,34 @@ def test_a_lock_made_again_keeps_what_it_held(index: Index, published: Publish) 
     assert (numpy(None), numpy(("torch",)), numpy(("numpy",)), numpy(())) == ("2.2.0", "2.2.0", "2.3.0", "2.3.0")
     with pytest.raises(UsageError, match="the lock contains no nunpy to upgrade; did you mean `numpy`"):
         numpy(("nunpy",))
+
+
+def test_an_index_is_asked_once_and_never_again_for_the_installer(index: Index, published: Publish) -> None:
+    index.add("numpy", "2.0")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    made = weak(spec, load_facts(), quiet)
+    index.pages.clear()
+    assert weak(spec, load_facts(), quiet) == made
+    assert sorted(index.pages) == sorted({*index.pages} - {"uv"})
+    assert {"numpy", "torch"} <= {*index.pages}
+
+
+def test_an_installer_that_a_page_of_before_does_not_list_is_asked_for(index: Index, published: Publish) -> None:
+    index.add("uv", "0.0.1")
+    closure("uv")  # uv's cache has the page now
+    made = weak(published("2.6.0", "3.11", "nvidia-cudnn-cu12"), load_facts(), quiet)
+    assert made.installer.version == solve.uv_version()
+
+
+def test_a_newer_release_that_was_not_taken_is_named_though_nothing_but_its_page_was_read(
+    index: Index, published: Publish
+) -> None:
+    index.add("lib", "1.0")
+    index.add("lib", "2.0", "nowhere")
+    said: list[str] = []
+    made = weak(published("2.6.0", "3.11", "nvidia-cudnn-cu12", "lib"), load_facts(), said.append)
+    assert "1.0" in {pin.version for pin in made.wheels if pin.name == "lib"}
+    assert [line for line in said if line.startswith("lib 1.0 is taken and not 2.0: ") and "nowhere" in line]
 
 
 def test_without_a_base_debian_packages_are_locked_by_name_and_it_is_said(index: Index, published: Publish) -> None:

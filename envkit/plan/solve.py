@@ -7,7 +7,6 @@ import functools
 import os
 import platform
 import re
-import signal
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from packaging.requirements import Requirement
@@ -33,10 +33,10 @@ from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.resolve import Choice, feasible, settled
 from envkit.plan.sources import Sources
 from envkit.plan.spec import CPU, Platform, Spec
-from envkit.plan.together import Release, Unreached
+from envkit.plan.together import Release
+from envkit.plan.uv_failure import REFUSED, failure
 from envkit.system import files, proc
-from envkit.system.no_room import NoRoom, refused
-from envkit.system.proc import Completed
+from envkit.system.no_room import NoRoom
 from envkit.versions import Glibc, Python
 
 Say = Callable[[str], None]
@@ -258,9 +258,9 @@ class _Uv:
                 f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
             )
         if done.exit != 0:
-            if _REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):
+            if REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):
                 raise error
-            raise _failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
+            raise failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
 
     def again(
         self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
@@ -314,6 +314,7 @@ def _ask(
     whole: bool = False,
     kept: tuple[Pin, ...] = (),
     built: Sources | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Mapping[str, Release]:
     """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits.
 
@@ -324,7 +325,7 @@ def _ask(
     if whole and not alone and {*choice.requirements} == {*requirements}:
         wanted |= choice.extras.wheels
     every = _upto(wanted, locks.FLAVORS[-1])
-    target = (*_target(place), *_of_any_age(wanted, place))
+    target = (*_target(place), *_of_any_age(wanted, place), *flags)
     with files.scratch("lock") as folder:
         uv = _Uv(folder, place, built)
         held = () if alone else kept
@@ -440,6 +441,7 @@ def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tu
     return {name: tuple(sorted(files.items())) for name, files in found.items()}
 
 
+@functools.cache
 def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
     """The wheel tags that Python on that machine takes, the best one lowest, as every installer orders them.
 
@@ -454,7 +456,7 @@ def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
     version = (python.major, python.minor)
     interpreter = f"cp{python.major}{python.minor}"
     ordered = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms)]
-    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+    return MappingProxyType({tag: rank for rank, tag in reversed(list(enumerate(ordered)))})
 
 
 def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
@@ -483,52 +485,6 @@ def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin
     seconds = int(uploaded.timestamp()) if isinstance(uploaded, datetime) else 0
     size = best.get("size")
     return Pin(canonicalize_name(name), release, file, digest, size if isinstance(size, int) else 0), seconds
-
-
-_UNREACHED = re.compile(
-    r"dns error|error sending request|failed to fetch|connection refused|timed out|could not connect|"
-    r"network is unreachable|request failed",
-    re.IGNORECASE,
-)
-# uv goes on without an index that wants a password, as if it were empty, and says so in a hint alone.
-_REFUSED = re.compile(r"could not be queried|returned a 403 Forbidden")
-_UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed|UnknownIssuer", re.IGNORECASE)
-
-
-_NO_SOLUTION = re.compile(r"No solution found|was not found in the|no (?:usable )?wheels|unsatisfiable|Conflicting URL")
-
-_DRAWING = " \u00d7\u2570\u2500\u25b6\u251c\u2502\u00b7"  # the lines and arrows with which uv draws its reports
-
-
-def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Undecided:
-    """uv's failure as one of ours, ``places`` being where it writes; its own explanation is kept as the chain."""
-    stderr = done.stderr
-    lines = [re.sub(r"\s+", " ", line).strip(_DRAWING) for line in stderr.splitlines()]
-    said = tuple(line for line in lines if line)
-    if full := refused(done, "uv", [place for place in places if place]):
-        return full
-    if done.exit < 0:
-        return Undecided(f"uv was killed by {signal.Signals(-done.exit).name}", "check the kernel log, and try again")
-    if _UNTRUSTED.search(stderr):
-        return Undecided(
-            "the package index presents a certificate that this machine does not trust",
-            "point SSL_CERT_FILE at the CA bundle of your network",
-        )
-    if _UNREACHED.search(stderr):
-        host = re.search(r"https?://(?:[^/\s@]*@)?([A-Za-z0-9.:-]+)", stderr)
-        at = f" at {host[1]}" if host else ""
-        return Unreached(
-            f"the package index{at} cannot be reached: {said[-1].removeprefix('cause: ') if said else 'no answer'}",
-            "check the network",
-        )
-    if _REFUSED.search(stderr):
-        return Undecided(
-            "the package index refuses to answer: it wants credentials", "give them in the index's address or in netrc"
-        )
-    if not _NO_SOLUTION.search(stderr):
-        why = said[-1].rstrip(".") if said else f"it exited with {done.exit} and no message"
-        return Undecided(f"uv could not resolve the wheels: {why[-300:]}", "see uv's message, and try again")
-    return Unsatisfiable("no set of wheels satisfies the spec", said, (), "loosen one of the requirements named above")
 
 
 def lock(
@@ -566,13 +522,11 @@ def lock(
 
     def begin(spec: Spec, choice: Choice) -> _Begun:
         found = proc.beside(partial(base, choice))
-        ask = partial(_ask, choice, spec, built=built_at(spec.python, choice.glibc))
         return _Begun(
             spec,
             choice,
             proc.beside(partial(_system, spec, choice, found, old, upgrade, cache, say)),
             proc.beside(partial(_installer, _place(spec, choice))),
-            proc.beside(partial(together.newest, spec, ask)),
         )
 
     of_lock = old.python if old else None
@@ -598,9 +552,8 @@ def lock(
     )
     if begun is None or not begun.serves(spec, choice):
         begun = begin(spec, choice)
-    system, installer, newest = begun.system, begun.installer, begun.newest
     ask = partial(_ask, choice, spec, built=built)
-    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, newest(), frozenset(stays))))
+    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, _newest(spec, ask), {*stays})))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()
@@ -616,8 +569,8 @@ def lock(
             (warn or say)(line)
     _one_line(choice, wheels)
     _said_held_back(behind, warn or say)
-    at = system()
-    made = replace(_made(spec, choice, at, wheels, epoch, installer()), sources=built.rows(wheels))
+    at = begun.system()
+    made = replace(_made(spec, choice, at, wheels, epoch, begun.installer()), sources=built.rows(wheels))
     left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}
     if left - {*may_stay_open}:
         raise _open(at.why or _made_here(made), left, may_stay_open, previous)
@@ -630,14 +583,13 @@ def lock(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What of a lock does not hang on its wheels, under way for a choice: the base and the Debian packages, the
-    installer, and the newest releases of what was asked for."""
+    """What of a lock does not hang on its wheels, under way for a choice: the base and the Debian packages, and the
+    installer."""
 
     spec: Spec
     choice: Choice
     system: Callable[[], _System]
     installer: Callable[[], Pin]
-    newest: Callable[[], Mapping[str, Release]]
 
     def serves(self, spec: Spec, choice: Choice) -> bool:
         """Whether it would be the same for another choice."""
@@ -693,6 +645,11 @@ def _takes(spec: Spec, choice: Choice, file: str) -> bool:
 
 def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
     return partial(_ask, choice, spec, whole=True, kept=kept, built=built_at(spec.python, choice.glibc))
+
+
+def _newest(spec: Spec, ask: Callable[..., Mapping[str, Release]]) -> Mapping[str, Release]:
+    """The newest release of each that was asked for: the pages of all of them were read a moment ago."""
+    return _cache_first(lambda *offline: together.newest(spec, partial(ask, flags=offline)))
 
 
 def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:
@@ -790,7 +747,8 @@ def _installer(place: TargetPlatform) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
     with files.scratch("lock") as folder:
         uv = _Uv(folder, replace(place, backend="", constraints=(), overrides=(), before="", given={}))
-        (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
+        # the files of one release stay the same, so that a page of any age names them
+        (package,) = uv.again("installer", (f"uv=={uv_version()}",), *_target(place))
     pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
     return replace(pin, layer=locks.TOOLS)
 

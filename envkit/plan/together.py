@@ -9,7 +9,7 @@ asked for, and that nobody who asks for a package means a release from years bef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -378,7 +378,7 @@ def held_back(
     facts: Facts,
     ask: Ask,
     newest: Mapping[str, Release],
-    kept: frozenset[str] = frozenset(),
+    kept: Collection[str] = (),
 ) -> Iterator[str]:
     """What was asked for and is not the ``newest``, a sentence each with what keeps it back; of torch the same.
 
