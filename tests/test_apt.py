@@ -258,6 +258,21 @@ def test_an_answer_is_kept_for_the_same_question_alone(archive: Archive, tmp_pat
     assert solve(archive, fresh=False, runtime=("make",)) == first
 
 
+def test_what_is_answered_already_starts_no_program(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.add("make", "1")
+    first = solve(archive, runtime=("make",))
+    broken = tmp_path / "bin" / "apt-config"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(broken.parent), prepend=os.pathsep)
+    assert solve(archive, fresh=False, runtime=("make",)) == first
+    with pytest.raises(Undecided, match="apt-config"):
+        solve(archive, fresh=False, devel=("make",))
+
+
 def test_two_envkits_at_once_wait_for_one_another(archive: Archive) -> None:
     for number in range(4):
         archive.add(f"p{number}", "1")

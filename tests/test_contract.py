@@ -96,7 +96,7 @@ STEPS = {
         ("apt", "derive", "refusal", "sources"),
         ("resolve", "project"),
         ("together",),
-        ("cpu",),
+        ("cpu", "uv_failure"),
         ("solve",),
         ("compiled",),
         ("update", "requires", "pushed", "licences"),

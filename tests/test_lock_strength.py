@@ -193,6 +193,71 @@ def test_an_image_that_was_loaded_without_a_digest_gives_way_to_a_base_that_has_
     assert [wish.ref for wish in fake.wishes] == ["debian:12-slim", ""]
 
 
+class Read(FakeEngine):
+    """Its base is made from packages; ``reads`` counts how often a file of it was read."""
+
+    reads = 0
+
+    def file(self, image: str, path: str) -> bytes:
+        self.reads += 1
+        return super().file(image, path)
+
+
+def read(fake: Read, cache: Path, digest: str = DIGEST, version: str = "2.6") -> bytes:
+    """The package list of a base of this digest, whose apt has this version."""
+    fake.base = ResolvedBase("t", "t", "bootstrapped", digest)
+    fake.files["/var/lib/dpkg/status"] = installed(("apt", version))
+    return status_of(fake, cache)
+
+
+def status_of(fake: FakeEngine, cache: Path) -> bytes:
+    choice = resolve(load_spec(IMAGES / "torch-2.6-cu124"), load_facts())
+    return base_of(lambda: fake, quiet, choice, cache).status
+
+
+def test_the_package_list_of_a_base_is_read_once_and_again_for_another_digest(tmp_path: Path) -> None:
+    fake, other = Read(), "sha256:" + "e" * 64
+    first = read(fake, tmp_path)
+    assert b"Package: apt" in first
+    assert (read(fake, tmp_path), fake.reads) == (first, 1)
+    assert (read(fake, tmp_path, other, "3.0") != first, fake.reads) == (True, 2)
+    assert (read(fake, tmp_path), fake.reads) == (first, 3)
+    assert len(list((tmp_path / "bases").iterdir())) == 1  # one for each suite
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "empty", "no text", "a folder"])
+def test_a_kept_package_list_that_is_damaged_is_read_again(tmp_path: Path, how: str) -> None:
+    fake = Read()
+    first = read(fake, tmp_path)
+    (kept,) = (tmp_path / "bases").iterdir()
+    text = kept.read_bytes()
+    if how == "a folder":
+        kept.unlink()
+        kept.mkdir()
+    else:
+        made = {"cut": text[:-1], "changed": text.replace(b"2.6", b"2.7"), "empty": b"", "no text": b"\xff"}
+        kept.write_bytes(made[how])
+    assert (read(fake, tmp_path), fake.reads) == (first, 2)
+    assert (read(fake, tmp_path), fake.reads) == (first, 3 if how == "a folder" else 2)
+
+
+def test_a_package_list_that_cannot_be_kept_is_read_each_time(tmp_path: Path) -> None:
+    fake, cache = Read(), tmp_path / "file"
+    cache.write_text("no folder")
+    assert read(fake, cache) == read(fake, cache)
+    assert fake.reads == 2
+    assert cache.read_text() == "no folder"
+
+
+def test_a_base_that_is_not_made_from_packages_is_read_each_time(tmp_path: Path) -> None:
+    """The digest of a registry may be that of an index, which has a list for each platform."""
+    fake = Read(base=ResolvedBase("r", "r", "registry", DIGEST), files={"/var/lib/dpkg/status": b"Package: a\n"})
+    for _ in range(2):
+        assert status_of(fake, tmp_path) == b"Package: a\n"
+    assert fake.reads == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.usefixtures("no_mirrors")
 def test_a_machine_without_a_mirror_is_refused(job: Spec) -> None:
     with pytest.raises(Undecided, match="the Debian packages would not be pinned") as caught:

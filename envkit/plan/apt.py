@@ -131,6 +131,8 @@ def solve(
         stamp = room / "fetched"
         old = fresh or not stamp.is_file() or time.time() - stamp.stat().st_mtime > _FRESH_S
         moved = (old or bool(mirrors)) and _mirrored(room, mirrors, suite, components)
+        if not old and not moved and (debs := _answered(_answer(room, status, wanted))) is not None:
+            return _date(room / "lists"), debs
         changed = _prepare(apt, ARCHES[machine], status)
         if old or moved:
             say(f"reading the package lists of {suite} for {ARCHES[machine]}")
@@ -139,14 +141,17 @@ def solve(
         if old or moved or changed:
             apt.run("apt-cache", "gencaches")  # once, and not once in each of the calls below
             shutil.rmtree(room / "answers", ignore_errors=True)
-        # The same question to the same lists has the same answer, which costs half a second of all processors.
-        asked = json.dumps([hashlib.sha256(status).hexdigest(), stamp.stat().st_mtime_ns, sorted(wanted.items())])
-        answer = files.folder(room / "answers") / (hashlib.sha256(asked.encode()).hexdigest()[:32] + ".json")
-        debs = _answered(answer)
-        if debs is None:
-            debs = debs_in_order(_layers(apt, wanted))
-            files.write(answer, json.dumps([astuple(deb) for deb in debs]))
+        debs = debs_in_order(_layers(apt, wanted))
+        files.write(_answer(room, status, wanted), json.dumps([astuple(deb) for deb in debs]))
         return _date(room / "lists"), debs
+
+
+def _answer(room: Path, status: bytes, wanted: Mapping[str, tuple[str, ...]]) -> Path:
+    """Where the answer to this question is kept: the same question to the same lists has the same answer, which costs
+    half a second of all processors."""
+    fetched = (room / "fetched").stat().st_mtime_ns
+    asked = json.dumps([hashlib.sha256(status).hexdigest(), fetched, sorted(wanted.items())])
+    return files.folder(room / "answers") / (hashlib.sha256(asked.encode()).hexdigest()[:32] + ".json")
 
 
 def _answered(path: Path) -> tuple[Deb, ...] | None:

@@ -6,14 +6,17 @@ solves.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from envkit.engine import BaseRequest, Engine, Say
-from envkit.errors import Undecided, UsageError
+from envkit.engine import BaseRequest, Engine, ResolvedBase, Say
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.plan import compiled, derive, indexes, project, solve
 from envkit.plan import lockfile as locks
@@ -34,6 +37,8 @@ Accept = Callable[[Spec, Facts, Lock], None]
 # every tool can write.
 BASE_EPOCH = 315532800
 
+_STATUS = "/var/lib/dpkg/status"
+
 
 def base_request(lock: Lock) -> BaseRequest:
     """The base that ``lock`` pins."""
@@ -48,8 +53,9 @@ def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseRequest:
     return BaseRequest(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
 
 
-def base_of(connect: Callable[[], Engine | None], say: Say, choice: Choice) -> Base:
-    """The base that a lock of ``choice`` made now starts from.
+def base_of(connect: Callable[[], Engine | None], say: Say, choice: Choice, cache: Path | None = None) -> Base:
+    """The base that a lock of ``choice`` made now starts from; the package list of one made from packages is kept under
+    ``cache``.
 
     Raises NoBase where ``connect`` gives no engine, for none is wanted, and Undecided without a container engine, which
     alone can say anything of a base.
@@ -68,10 +74,32 @@ def base_of(connect: Callable[[], Engine | None], say: Say, choice: Choice) -> B
             raise
         except Undecided as error:
             say(f"a base cannot be made here: {error.message}")
-    status = engine.file(found.ref, "/var/lib/dpkg/status")
     if found.how == "bootstrapped":
-        return Base(found.sha256, "packages", bare(status))
-    return Base(found.sha256, "registry" if found.sha256 else "", status)
+        kept = cache / "bases" / f"{choice.suite}.status" if cache else None
+        return Base(found.sha256, "packages", _bare(engine, found, kept))
+    return Base(found.sha256, "registry" if found.sha256 else "", engine.file(found.ref, _STATUS))
+
+
+def _bare(engine: Engine, found: ResolvedBase, kept: Path | None) -> bytes:
+    """The ``bare`` package list of a base made from packages.  Its digest is that of all its files, so that the list in
+    the file ``kept`` is the same for the same digest, and no container, which takes most of a second, is made to read
+    it again."""
+    if kept:
+        with suppress(OSError, EnvkitError):
+            head, _, held = files.content(kept).partition(b"\n")
+            if head == _sealed(found.sha256, held):
+                return held
+    status = bare(engine.file(found.ref, _STATUS))
+    if kept:
+        with suppress(EnvkitError, UnicodeDecodeError):  # a folder that cannot be written to, a full disk
+            text = status.decode()
+            files.write(files.folder(kept.parent) / kept.name, f"{_sealed(found.sha256, status).decode()}\n{text}")
+    return status
+
+
+def _sealed(digest: str, status: bytes) -> bytes:
+    """The first line of a kept package list: of which base it is, and its own hash."""
+    return f"{digest} {hashlib.sha256(status).hexdigest()}".encode()
 
 
 def new_lock(
@@ -98,7 +126,7 @@ def new_lock(
             spec,
             facts,
             say,
-            base=partial(base_of, connect, say),
+            base=partial(base_of, connect, say, cache=cache_dir()),
             previous=previous,
             upgrade=upgrade,
             cache=cache_dir(),
