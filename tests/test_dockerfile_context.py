@@ -199,3 +199,33 @@ def test_a_plain_pattern_is_that_folder_and_what_is_below(names: list[str]) -> N
         lines = context.rules(wild)
         assert context.ignored(path, lines) and context.ignored(f"{path}/x/y", lines)
     assert not context.ignored(f"{path}x", context.rules(path))
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://github.com/a/b", True),
+        ("https://github.com/A/b.git/", True),
+        ("git@github.com:a/b.git", True),
+        ("ssh://git@github.com:22/a/b", True),
+        ("https://token@github.com/a/b", True),
+        ("https://github.com/a/bc", False),
+        ("https://gitlab.com/a/b", False),
+        ("b", False),
+    ],
+)
+def test_a_clone_of_the_checkout_around_the_context(tmp_path: Path, url: str, same: bool) -> None:
+    folder = tmp_path / "docker"
+    (tmp_path / ".git").mkdir()
+    folder.mkdir()
+    (tmp_path / "r.txt").write_text("torch\n")
+    (folder / ".dockerignore").write_text("r.txt\n")
+    assert Context(folder).clone_of(url) is None
+    origin = '[core]\n\tbare = false\n[remote "origin"]\n\tfetch = +x\n\turl = https://github.com/a/b.git\n'
+    (tmp_path / ".git" / "config").write_text('[remote "other"]\n\turl = https://gitlab.com/a/b\n' + origin)
+    found = Context(folder).clone_of(url)
+    assert (found is not None) == same
+    if found is not None:
+        assert isinstance(found.read("r.txt"), FileText)
+        assert found.clone_of(url) is not None
+    assert Context(folder, repository=("https://gitlab.com/c/d", tmp_path)).clone_of(url) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from envkit.dockerfile.context import Context
+from envkit.dockerfile.edits import pattern
 from envkit.dockerfile.evaluate import read
 from envkit.facts import load
 from envkit.subjects.dockerfile import Dockerfile
@@ -35,13 +36,49 @@ def test_what_is_copied_is_read_in_its_new_place(tmp_path: Path, run: str, versi
 
 
 @pytest.mark.parametrize(
+    ("run", "names", "version"),
+    [
+        ("sed -i '/torch/d' {0} && pip install -r {0}", "numpy", ""),
+        ("sed -i.bak -e '/^torch==/d' {0}; pip install -r {0}", "numpy torchvision", ""),
+        ("sed -Ei 's/torch==2.1.0/torch==2.6.0/' {0} && pip install -r {0}", "numpy torch torchvision", "2.6.0"),
+        ("sed --in-place s/a/b/ /app/{0} && pip install -r {0}", "numpy torch torchvision", "2.1.0"),
+        ("sed -i -e '/numpy/d' -e 's|2.1.0+cu118|2.4.0|' {0} && pip install -r {0}", "torch torchvision", "2.4.0"),
+        ("sed -i '/vision/d;s/^numpy/#&/' {0} && pip install -r {0}", "torch", "2.1.0"),
+        ("sed -i 's/TORCHV/x/I' {0} && pip install -r {0}", "numpy torch xision", "2.1.0"),
+        ("sed '/torch/d' {0} > /tmp/r.txt && pip install -r /tmp/r.txt", "numpy", ""),
+        ("grep -v '^torch' {0} > /tmp/r.txt && pip install -r /tmp/r.txt", "numpy", ""),
+        ("grep -vE '^(torch|numpy)([<>=!~].*)?$' {0} > r.txt && pip install -r r.txt", "torchvision", ""),
+        (r"grep -v 'torch\|numpy' {0} > r.txt; pip install -r r.txt", "", ""),
+        ("grep -iF -e TORCH== -e NUMPY {0} > r.txt && pip install -r r.txt", "numpy torch", "2.1.0"),
+        ("egrep 'torch(vision)?=' {0} > r.txt && pip install -r r.txt", "torch torchvision", "2.1.0"),
+        ("cat {0} > /tmp/r.txt && pip install -r /tmp/r.txt", "numpy torch torchvision", "2.1.0"),
+    ],
+)
+def test_what_is_edited_is_read_as_edited(tmp_path: Path, run: str, names: str, version: str) -> None:
+    dockerfile = built(tmp_path, run.format("requirements.txt"))
+    assert not dockerfile.unread
+    assert [one.name for one in dockerfile.installs] == names.split()
+    torch = dockerfile.torch
+    assert (torch.version.value if torch else "") == version
+    assert all(
+        LIST.splitlines()[one.span.line - 1][:5] == one.name[:5] for one in dockerfile.installs if "x" not in one.name
+    )
+
+
+@pytest.mark.parametrize(
     "run",
     [
-        "sed -i '/torch/d' requirements.txt && pip install -r requirements.txt",
-        "sed -i.bak -e '/^torch/d' requirements.txt; pip install -r requirements.txt",
-        "sed -Ei 's/torch==2.1.0/torch==2.6.0/' requirements.txt && pip install -r requirements.txt",
-        "sed --in-place s/a/b/ /app/requirements.txt && pip install -r requirements.txt",
-        "sed '/torch/d' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "grep -v torch requirements.txt | sort > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "grep -vw torch requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        r"grep -v '\<torch' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "grep -v $OUT requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "grep -v torch requirements.txt /opt/more.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "grep -c torch requirements.txt > /tmp/r.txt; pip install -r /tmp/r.txt",
+        r"sed -E 's/(torch)==.*/\1/' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "sed -n '/torch/p' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "sed 's/a/b/w /tmp/log' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "cat requirements.txt /opt/more.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
+        "cat requirements.txt >> /tmp/r.txt && pip install -r /tmp/r.txt",
         "sed -i '2,3d' requirements.txt && pip install -r requirements.txt",
         "sed -i '/numpy/a torch==2.6.0' requirements.txt && pip install -r requirements.txt",
         'sed -i "s/2.1.0/$VERSION/" requirements.txt && pip install -r requirements.txt',
@@ -62,3 +99,35 @@ def test_a_lock_that_the_build_makes_anew_is_not_the_one_of_the_context(tmp_path
     )
     dockerfile = built(tmp_path, "uv lock --upgrade && uv sync")
     assert any(one.path == "uv.lock" and "again" in one.why for one in dockerfile.unread)
+
+
+@pytest.mark.parametrize(
+    ("text", "extended"),
+    [
+        ("(a*)*b", True),  # takes long
+        (r"\(a*\)*b", False),
+        ("a*b*c*d*e", False),
+        ("x" * 301, False),
+        (r"\bx", True),  # GNU's own
+        (r"\1", True),
+        ("a^b", True),  # means itself in one grammar alone
+        ("a$b", True),
+        ("[[:upper:]]", True),
+        ("[a", True),
+        ("*a", True),
+        ("(a", True),
+    ],
+)
+def test_a_pattern_that_may_mean_something_else_or_take_long_is_none(text: str, extended: bool) -> None:
+    assert pattern(text, extended=extended) is None
+
+
+def test_a_list_that_is_long_is_not_edited(tmp_path: Path) -> None:
+    run = "sed -i /torch/d requirements.txt && pip install -r requirements.txt"
+    for text, known in (
+        ("a\n" * 2000, True),
+        ("a\n" * 2001, False),
+        ("#" * 300 + "\n", True),
+        ("#" * 301 + "\n", False),
+    ):
+        assert (not built(tmp_path, run, text).unread) == known

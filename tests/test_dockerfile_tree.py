@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from dockerfile_commands import command
 from written import Beside
@@ -26,6 +28,8 @@ def copied(*sources: str, to: str, workdir: str = "/", stage: int | None = None)
     [
         (("requirements.txt",), "/app/", "/app/requirements.txt", "torch\n"),
         (("requirements.txt",), "/app/r.txt", "/app/r.txt", "torch\n"),
+        (("requirements.txt",), "/app", "/app/requirements.txt", "torch\n"),
+        (("requirements.txt",), "/app", "/app", "torch\n"),
         (("./requirements.txt",), "/app/", "/app/requirements.txt", "torch\n"),
         (("/requirements.txt",), "/app/", "/app/requirements.txt", "torch\n"),
         (("../requirements.txt",), "/app/", "/app/requirements.txt", "torch\n"),
@@ -66,6 +70,54 @@ def test_a_file_of_another_stage_or_without_a_context_says_why_it_was_not_read()
     tree = Tree(NoContext())
     tree.took(Copy(("r.txt",), "/r.txt", AT), "/")
     assert tree.read("/r.txt", "/") == "no build context was given"
+
+
+def test_a_file_of_another_stage_is_the_one_that_stage_has() -> None:
+    stage, base = copied("app", to="/src"), Copy((), "", AT, 0)
+    for sources, to, path in (
+        (("/src",), "/lib", "/lib/sub/x.txt"),
+        (("/src/",), "/lib/", "/lib/sub/x.txt"),
+        (("src/sub/x.txt",), "/lib", "/lib/x.txt"),
+        (("/src/sub/x.txt",), "/y.txt", "/y.txt"),
+        (("/",), "/all", "/all/src/sub/x.txt"),
+    ):
+        tree = Tree(CONTEXT)
+        tree.took(replace(base, sources=sources, target=to), "/", stage)
+        assert isinstance(tree.read(path, "/"), FileText), (sources, to)
+        assert isinstance(tree.read("/lib/other.txt", "/"), str)
+
+
+def test_a_folder_of_another_stage_hides_what_it_may_replace() -> None:
+    stage = Tree(CONTEXT)
+    for target, text in (("/app", "it comes from another image or stage"), ("/app/", "torch\n")):
+        tree = copied(".", to="/app")
+        tree.took(Copy(("/made",), target, AT, 0), "/", stage)
+        found = tree.read("/app/requirements.txt", "/")
+        assert (found if isinstance(found, str) else found.text) == text
+
+
+def test_a_long_chain_of_stages_ends() -> None:
+    stage = copied("app", to="/src")
+    for _ in range(20):
+        after = Tree(CONTEXT)
+        after.took(Copy(("/src", "/src/"), "/src/", AT, 0), "/", stage)
+        stage = after
+    assert isinstance(stage.read("/src/sub/x.txt", "/"), str)
+
+
+def test_a_clone_of_the_repository_itself_is_its_checkout() -> None:
+    own = Beside(CONTEXT.files, "https://example.com/a/b")
+    for line, known in (
+        ("git clone https://example.com/a/b", True),
+        ("git clone -b v1 https://example.com/a/b", False),
+        ("git clone https://example.com/a/other b", False),
+    ):
+        tree = Tree(own)
+        tree.ran(command(line, cwd="/w"))
+        assert isinstance(tree.read("/w/b/app/requirements.txt", "/"), FileText) == known
+        assert str(tree.read("/w/b/none.txt", "/")).startswith("the build clones it") != known
+        tree.ran(command("git checkout v3", cwd="/w/b"))
+        assert "clones it from" in str(tree.read("/w/b/requirements.txt", "/"))
 
 
 def test_nothing_lies_below_a_plain_file() -> None:

@@ -31,6 +31,11 @@ class Beside:
     """A build context of a few files."""
 
     files: dict[str, str]
+    address: str = ""  # of the repository that they are, as it were
+
+    def clone_of(self, url: str) -> Beside | None:
+        """Itself, where that is its address."""
+        return self if url and url == self.address else None
 
     def read(self, path: str) -> FileText | str:
         """The file, or the reason that the real context gives for one that is not there."""

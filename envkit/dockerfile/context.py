@@ -6,6 +6,7 @@ import codecs
 import errno
 import os
 import posixpath
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +28,14 @@ class Context:
     """The folder ``root`` as ``docker build`` would send it.
 
     ``dockerfile`` is the Dockerfile, for a NAME.dockerignore beside it goes before the .dockerignore of the folder
-    (Docker docs, "Build context").  Nothing outside of ``root`` is opened, and nothing that is no plain file.
+    (Docker docs, "Build context").  Nothing outside of ``root`` is opened, and nothing that is no plain file; only
+    where the build clones the very repository that ``root`` lies in is that one's checkout read.  ``repository`` is its
+    address and its folder where the caller knows them, else what git's configuration says.
     """
 
     root: Path
     dockerfile: Path | None = None
+    repository: tuple[str, Path] | None = None
     _rules: tuple[Rule, ...] | None = field(default=None, init=False)
 
     def read(self, path: str) -> FileText | str:
@@ -75,6 +79,15 @@ class Context:
             return ()
         return tuple(sorted(found))
 
+    def clone_of(self, url: str) -> Context | None:
+        """The checkout that the context belongs to, where ``url`` is the address it was cloned from."""
+        known = self.repository or checkout(self.root)
+        if known is None or not named_alike(known[0], url):
+            return None
+        whole = Context(known[1])
+        whole._rules = ()  # a clone heeds no .dockerignore
+        return whole
+
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the .dockerignore in force, read once."""
         if self._rules is None:
@@ -108,6 +121,28 @@ class Context:
         if not folder and ignored(inside, self.rules()):
             return _IGNORED
         return below, real
+
+
+_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*\n(?:(?!\s*\[).*\n)*?\s*url\s*=\s*(\S+)', re.MULTILINE)
+_ADDRESS = re.compile(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]+)(?::\d+(?=/))?[/:](.+?)(?:\.git)?/*")
+
+
+def checkout(folder: Path) -> tuple[str, Path] | None:
+    """The address that the checkout around ``folder`` was cloned from, and its root; None outside of one."""
+    top = Path(os.path.realpath(folder))
+    for root in (top, *top.parents):
+        if (root / ".git").is_dir():
+            data = content(str(root / ".git" / "config"))
+            found = _ORIGIN.search(data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
+            return (found[1], root) if found else None
+    return None
+
+
+def named_alike(one: str, other: str) -> bool:
+    """Whether two addresses are of one repository, whichever way it is asked."""
+    found = [_ADDRESS.fullmatch(each.strip()) for each in (one, other)]
+    told = {(each[1].lower(), each[2].lower()) for each in found if each is not None}
+    return None not in found and len(told) == 1
 
 
 def content(path: str) -> bytes | str:

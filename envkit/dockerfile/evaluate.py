@@ -161,6 +161,7 @@ class _Reader:
         self.states: list[_State] = []
         self.names: dict[str, int] = {}
         self.brought: dict[int, set[int]] = {}
+        self.triggers: dict[int, list[Instruction]] = {}  # what ONBUILD holds back, by its stage
         self.begun: tuple[Instruction, str, Base, int | None] | None = None
         self.steps: list[Step] = []
         self.variables: set[str] = set()
@@ -192,6 +193,8 @@ class _Reader:
                     self.globals[name] = None if value is None else self._expand(value.value, self._outer())[0]
                     self._count(name, self.globals[name])
         else:
+            if instruction.name == "ONBUILD" and instruction.trigger is not None:
+                self.triggers.setdefault(len(self.stages), []).append(instruction.trigger)
             self.steps.append(self._step(instruction, self.states[-1]))
 
     def _count(self, name: str, value: str | None) -> None:
@@ -240,6 +243,8 @@ class _Reader:
         self.begun = (instruction, name, base, parent)
         self.steps = []
         self.states.append(state)
+        if parent is not None:
+            self.steps += [self._step(held_back, state) for held_back in self.triggers.get(parent, ())]
 
     def _of_base(self, base: Base, state: _State) -> Torch:
         found = state.pythons.look("python", state.env)
@@ -330,7 +335,7 @@ class _Reader:
             name = posixpath.join(target, heredoc.name) if parts[-1].endswith("/") else target
             line = heredoc.content.span(0, 0).line
             state.tree.write(posixpath.normpath(name), self.path, line, heredoc.content.value)
-        state.tree.took(copy, state.workdir)
+        state.tree.took(copy, state.workdir, None if stage is None else self.states[stage].tree)
         if copy.add:
             for source in copy.sources:
                 if "://" in source:
@@ -413,7 +418,8 @@ class _Reader:
             seen.setdefault("HOME", f"/home/{state.user.split(':')[0]}")
         else:
             seen.setdefault("HOME", "/root")
-        files: Files = Run(state.tree, step.flags, state.workdir)
+        trees = {name: self.states[index].tree for name, index in self.names.items()}
+        files: Files = Run(state.tree, step.flags, state.workdir, trees)
         unread: list[Unread] = []
         begun = self._commands(instruction, state, seen, unread)
         commands = tuple(

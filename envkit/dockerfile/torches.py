@@ -125,6 +125,8 @@ def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
         return (
             Observed.of(said, via) if said else Observed.lost(f"torch-backend {backend} is decided while building", via)
         )
+    if "--no-index" in install.options and not any(map(variant_of, install.find_links)):
+        return Observed.lost("it comes out of a folder of wheels, which no index describes", via)
     variant = variant_of(install.index)
     if variant:
         return _named(variant, f"{via}, index {install.index}")

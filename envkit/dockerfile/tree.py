@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from envkit.dockerfile import options
+from envkit.dockerfile import edits, options
 from envkit.dockerfile.files import NOWHERE, FileText, absolute
 from envkit.subjects.dockerfile import Command, Copy
 
@@ -27,6 +27,9 @@ class Source(Protocol):
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a folder; empty where it is none."""
 
+    def clone_of(self, url: str) -> Source | None:
+        """What a clone of ``url`` would hold, where that is the repository that the context itself belongs to."""
+
 
 class NoContext:
     """The context of a Dockerfile that was given without one."""
@@ -39,6 +42,10 @@ class NoContext:
         """Always empty."""
         return ()
 
+    def clone_of(self, url: str) -> Source | None:
+        """Always None."""
+        return None
+
 
 def mounts(flags: Iterable[str]) -> Iterator[dict[str, str]]:
     """The mounts of a RUN by their keys; "target" is always there, "" where none is said."""
@@ -49,8 +56,24 @@ def mounts(flags: Iterable[str]) -> Iterator[dict[str, str]]:
             yield {**given, "target": given.get("target") or given.get("dst") or given.get("destination") or ""}
 
 
-# A text, the reason why there is none, or a place of the context and whether all below it is meant.
-What = FileText | str | tuple[str, bool]
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A place that is not of the context: ``find`` reads below ``folder`` there; ``why`` is for what it has not."""
+
+    find: Callable[[str], FileText | str]
+    folder: str
+    why: str
+
+    def read(self, below: str) -> FileText | str:
+        """The file below the folder, "" for itself, or a clause that says why it cannot be known."""
+        found = self.find(posixpath.normpath(posixpath.join(self.folder, below)))
+        return self.why if found == NOWHERE else found
+
+
+# A text, the reason why there is none, a place of the context and whether all below it is meant, or one of elsewhere.
+What = FileText | str | tuple[str, bool] | Elsewhere
+_OTHER = "it comes from another image or stage"
+_DEEPEST = 6  # stages that hand a file on
 
 
 @dataclass(slots=True)
@@ -60,24 +83,34 @@ class Tree:
     context: Source
     events: list[tuple[str, What]] = field(default_factory=list)
     clones: dict[str, tuple[str, str]] = field(default_factory=dict)  # address and branch or tag, by folder
+    depth: int = 0  # stages that it takes files from, one from another
 
     def copy(self) -> Tree:
         """A state of its own for another stage."""
-        return Tree(self.context, list(self.events), dict(self.clones))
+        return Tree(self.context, list(self.events), dict(self.clones), self.depth)
+
+    def at_root(self, path: str) -> FileText | str:
+        """The file at an absolute path, or a clause that says why it cannot be known."""
+        return self.read(path, "/")
 
     def clone_at(self, folder: str) -> tuple[str, str]:
         """The address that ``folder`` was cloned from and the branch or tag in it, ("", "") where it is no clone."""
         return self.clones.get(posixpath.normpath(folder), ("", ""))
 
-    def took(self, copy: Copy, workdir: str) -> None:
-        """A COPY or ADD out of the context."""
+    def took(self, copy: Copy, workdir: str, stage: Tree | None = None) -> None:
+        """A COPY or ADD out of the context, or out of ``stage``, the files of another stage."""
         target = absolute(copy.target, workdir)
         into = copy.target.endswith(("/", "/.")) or copy.target == "." or len(copy.sources) > 1
         for source in copy.sources:
             if _URL.match(source):
                 self.events.append((_named(target, source, into), "the build downloads it"))
+            elif stage is not None and stage.depth < _DEEPEST and not re.search(r"[*?\[]", source):
+                # What a folder adds to another one lets through what was there.
+                there = Elsewhere(stage.at_root, absolute(source, "/"), NOWHERE if into else _OTHER)
+                self.depth = max(self.depth, stage.depth + 1)
+                self.events += [(target, there), (_named(target, source, True), there)]
             elif copy.source_stage is not None or copy.image:
-                self.events.append((_named(target, source, into), "it comes from another image or stage"))
+                self.events.append((_named(target, source, into), _OTHER))
             else:
                 # Docker takes a source as if the context were the root: ".." does not lead out of it
                 inside = posixpath.normpath("/" + source).lstrip("/") or "."
@@ -90,16 +123,29 @@ class Tree:
         elif folder:
             self.events.append((target, (source.rstrip("/."), True)))
         else:
-            self.events.append((_named(target, source, into), (source, False)))
+            if into or not posixpath.splitext(target)[1]:
+                # A target without a slash may be a folder that is there, which takes the file by its name: what is
+                # read below the target can be nothing else.
+                self.events.append((_named(target, source, True), (source, False)))
+            if not into:
+                self.events.append((target, (source, False)))
             # Without the context nobody knows whether this is a folder; what lies below it would be found there.
             if not isinstance(self.context.read(source), FileText):
                 self.events.append((target, (source, True)))
 
-    def bound(self, flags: tuple[str, ...], workdir: str) -> list[tuple[str, What]]:
-        """What the bind mounts of a RUN add for its time."""
+    def bound(
+        self, flags: tuple[str, ...], workdir: str, stages: Mapping[str, Tree] | None = None
+    ) -> list[tuple[str, What]]:
+        """What the bind mounts of a RUN add for its time; ``stages`` are the files of stages by their names."""
         added: list[tuple[str, What]] = []
         for given in mounts(flags):
-            if given.get("type", "bind") != "bind" or "from" in given:
+            if given.get("type", "bind") != "bind":
+                continue
+            if "from" in given:
+                stage = (stages or {}).get(given["from"].lower())
+                if stage is not None and given["target"]:
+                    folder = absolute(given.get("source") or given.get("src") or "/", "/")
+                    added.append((absolute(given["target"], workdir), Elsewhere(stage.at_root, folder, _OTHER)))
                 continue
             source = (given.get("source") or given.get("src") or ".").lstrip("/") or "."
             target = absolute(given["target"] or source, workdir)
@@ -111,12 +157,15 @@ class Tree:
         words = command.args
         clone = cloned(command)
         if clone is not None:
-            self.events.append((clone.folder, f"the build clones it from {clone.url}"))
+            why = f"the build clones it from {clone.url}"
+            own = None if clone.ref else self.context.clone_of(clone.url)
+            self.events.append((clone.folder, why if own is None else Elsewhere(own.read, ".", why)))
             self.clones[clone.folder] = (clone.url, clone.ref)
         elif command.program == "git" and "checkout" in words:
             place = posixpath.normpath(command.cwd or "/")
             if place in self.clones and not words[-1].startswith("-"):
                 self.clones[place] = (self.clones[place][0], words[-1])
+                self.events.append((place, f"the build clones it from {self.clones[place][0]}"))
         elif command.program in ("wget", "curl"):
             name = options.value_of(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
             for word in words:
@@ -132,13 +181,19 @@ class Tree:
             if name:
                 self.events.append((absolute(name, command.cwd), "the build writes it"))
         elif command.program == "sed" and any(_IN_PLACE.match(word) for word in words):
-            edited = [absolute(word, command.cwd) for word in words]  # its script among them, which names no file
-            self.events += [
-                (each, "the build edits it") for each in edited if isinstance(self.read(each, "/"), FileText)
-            ]
+            self._edited(command)
         for redirect in command.redirects:
             if redirect.op in (">", ">>", "&>", ">|") and redirect.target.sure:
                 self._wrote(command, redirect.op, absolute(redirect.target.text, command.cwd))
+
+    def _edited(self, command: Command) -> None:
+        """What `sed -i` leaves in the place of files."""
+        known = edits.edited_in_place(command, lambda path: self.read(path, command.cwd)) if command.sure else {}
+        for word in command.args:  # its script among them, which names no file
+            place = absolute(word, command.cwd)
+            before = self.read(place, "/")
+            if isinstance(before, FileText):
+                self.events.append((place, known.get(word) or "the build edits it"))
 
     def _moved(self, command: Command) -> None:
         """What cp and mv put in the place of files, as far as their names look like files'."""
@@ -164,7 +219,9 @@ class Tree:
             said = [word for word in command.args if word not in ("-e", "-n", "-ne", "-en")]
             text = " ".join(said).replace("\\n", "\n") + "\n"
         if text is None:
-            self.events.append((path, "the build writes it"))
+            known = command.sure and op in (">", ">|")
+            made = edits.printed(command, lambda each: self.read(each, command.cwd)) if known else None
+            self.events.append((path, made or "the build writes it"))
             return
         before = self.read(path, "/") if op == ">>" else ""
         said_before = before.text if isinstance(before, FileText) else ""
@@ -187,6 +244,11 @@ class Tree:
             if place == full:
                 if isinstance(what, FileText | str):
                     return what
+                if isinstance(what, Elsewhere):
+                    found = what.read("")
+                    if found != NOWHERE:
+                        return found
+                    continue
                 if not what[1]:
                     found = self.context.read(what[0])
                     if isinstance(found, FileText):
@@ -194,10 +256,12 @@ class Tree:
                     why = why or found
                     continue
             if full.startswith(place.rstrip("/") + "/"):
+                below = full[len(place.rstrip("/")) + 1 :]
                 if isinstance(what, str):
                     return what
+                if isinstance(what, Elsewhere) and (found := what.read(below)) != NOWHERE:
+                    return found
                 if isinstance(what, tuple) and what[1]:
-                    below = full[len(place.rstrip("/")) + 1 :]
                     found = self.context.read(posixpath.normpath(posixpath.join(what[0], below)))
                     if isinstance(found, FileText):
                         return found
@@ -212,10 +276,11 @@ class Run:
     tree: Tree
     flags: tuple[str, ...]
     workdir: str
+    stages: Mapping[str, Tree] = field(default_factory=dict)
 
     def read(self, path: str, cwd: str) -> FileText | str:
         """As Tree.read, the mounts first."""
-        mounted = self.tree.bound(self.flags, self.workdir)
+        mounted = self.tree.bound(self.flags, self.workdir, self.stages)
         if not mounted:
             return self.tree.read(path, cwd)
         return Tree(self.tree.context, [*self.tree.events, *mounted]).read(path, cwd)

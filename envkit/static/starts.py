@@ -20,7 +20,7 @@ from envkit.dockerfile.evaluate import TooLarge, read_with_files
 from envkit.dockerfile.files import FileText, absolute
 from envkit.dockerfile.instructions import Text
 from envkit.dockerfile.shell_commands import SHELLS
-from envkit.dockerfile.tree import Source, Tree
+from envkit.dockerfile.tree import Elsewhere, Source, Tree
 from envkit.engine import DeclaredStart
 from envkit.errors import UsageError, one_line
 from envkit.facts import Facts
@@ -131,6 +131,10 @@ class _Nothing:
         """Always empty."""
         return ()
 
+    def clone_of(self, url: str) -> Source | None:
+        """Always None."""
+        return None
+
 
 @dataclass(slots=True)
 class _Below:
@@ -146,6 +150,10 @@ class _Below:
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a folder of it."""
         return self.context.names(posixpath.normpath(posixpath.join(self.folder, path)))
+
+    def clone_of(self, url: str) -> Source | None:
+        """As the context says."""
+        return self.context.clone_of(url)
 
 
 def _own(container: Container, path: str, context: Source | None) -> Built | None:
@@ -463,7 +471,7 @@ def _surely_absent(path: str, tree: Tree, dockerfile: Dockerfile) -> bool:
     for place, what in tree.events:
         if path != place and not path.startswith(place.rstrip("/") + "/"):
             continue
-        if isinstance(what, str) or (isinstance(what, FileText) and path == place):
+        if isinstance(what, str | Elsewhere) or (isinstance(what, FileText) and path == place):
             return False
         if isinstance(what, tuple):
             below = posixpath.relpath(path, place) if path != place else ""

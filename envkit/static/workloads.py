@@ -50,6 +50,10 @@ class _Subfolder:
         """The names below a folder of it."""
         return self.context.names(posixpath.normpath(posixpath.join(self.folder, path)))
 
+    def clone_of(self, url: str) -> Source | None:
+        """As the context says."""
+        return self.context.clone_of(url)
+
 
 @dataclass(slots=True)
 class _Reading:
