@@ -94,6 +94,9 @@ def test_a_folder_of_another_stage_hides_what_it_may_replace() -> None:
         tree.took(Copy(("/made",), target, AT, 0), "/", stage)
         found = tree.read("/app/requirements.txt", "/")
         assert (found if isinstance(found, str) else found.text) == text
+    tree = copied(".", to="/app")
+    tree.took(Copy(("/made/requirements.txt",), "/app/", AT, 0), "/", stage)
+    assert tree.read("/app/requirements.txt", "/") == "it comes from another image or stage"
 
 
 def test_a_long_chain_of_stages_ends() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from envkit.dockerfile import edits, options
@@ -105,10 +105,11 @@ class Tree:
             if _URL.match(source):
                 self.events.append((_named(target, source, into), "the build downloads it"))
             elif stage is not None and stage.depth < _DEEPEST and not re.search(r"[*?\[]", source):
+                there = Elsewhere(stage.at_root, absolute(source, "/"), _OTHER)
                 # What a folder adds to another one lets through what was there.
-                there = Elsewhere(stage.at_root, absolute(source, "/"), NOWHERE if into else _OTHER)
+                self.events.append((target, replace(there, why=NOWHERE) if into else there))
+                self.events.append((_named(target, source, True), there))
                 self.depth = max(self.depth, stage.depth + 1)
-                self.events += [(target, there), (_named(target, source, True), there)]
             elif copy.source_stage is not None or copy.image:
                 self.events.append((_named(target, source, into), _OTHER))
             else:
