@@ -16,12 +16,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import forked
+import machines
 import pytest
 from clocks import comes, costs_less
 from inline import Ended, Envkit
 from processes import children
 
 from envkit.static import check
+from envkit.subjects import saved
+from envkit.subjects.codec import to_plain
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "envkit" / "report" / "report-1.schema.json").read_text())
@@ -359,6 +362,28 @@ def test_the_nearest_settings_count_up_to_the_repository(
 def test_a_spec_without_the_table_is_nobodys_settings(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN, "envkit.toml": "this is no toml"})
     assert envkit("Dockerfile").code == 0
+
+
+def test_a_saved_machine_is_what_it_must_run_on(envkit: Envkit, tmp_path: Path) -> None:
+    """A GeForce of driver 550, for which an image of CUDA 12.6 does not start; a settings file that names other GPUs
+    does not count beside the machine."""
+    desk = machines.host("desk", {"nvml.driver": "550.54.15"})
+    (tmp_path / "desk.json").write_text(saved.text("host", to_plain(desk)))
+    (tmp_path / "bare.json").write_text(saved.text("host", to_plain(machines.host("bare"))))
+    lay(tmp_path, {"Dockerfile": "FROM nvidia/cuda:12.6.3-base-ubuntu22.04\nRUN true\n"})
+    lay(tmp_path, {"envkit.toml": '[check]\ngpus = ["H100"]\ndriver = "580"\n'})
+    assert envkit("Dockerfile").code == 0
+    ended = envkit("--host", "desk.json", "Dockerfile")
+    assert ended.code == 1 and "GeForce RTX 4090 is none" in ended.out, ended
+    for words, said in (
+        (("--host", "desk.json", "--gpu", "H100"), "--host already names the GPUs and the driver"),
+        (("--host", "desk.json", "--driver", "550"), "--host already names the GPUs and the driver"),
+        (("--host", "bare.json"), "no NVIDIA GPU was found"),
+        (("--host", "gone.json"), "gone.json"),
+        (("--host", "Dockerfile"), "Dockerfile"),
+    ):
+        ended = envkit(*words, "Dockerfile")
+        assert (ended.code, ended.out) == (2, "") and said in ended.err and "fix:" in ended.err, ended
 
 
 def test_settings_say_what_must_run_and_what_fails(envkit: Envkit, tmp_path: Path) -> None:

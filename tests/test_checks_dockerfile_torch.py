@@ -189,6 +189,12 @@ def test_two_lines_for_one_driver_are_one_finding_each_line_one() -> None:
         ("#: driver 550", "nvidia/cuda:12.4.1-base-ubuntu22.04", None),
         ("#: driver 545", "nvidia/cuda:12.4.1-base-ubuntu22.04\nENV NVIDIA_DISABLE_REQUIRE=true", None),
         ("#: driver 545", "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime", None),  # built on Ubuntu, requires nothing
+        # The image lists the branch, from CUDA 12.5 on for no GeForce and no TITAN, before that for them too.
+        ("#: driver 550\n#: gpu RTX 4090", "nvidia/cuda:12.6.3-base-ubuntu22.04", Severity.ERROR),
+        ("#: driver 550\n#: gpu TITAN RTX", "nvidia/cuda:12.6.3-base-ubuntu22.04", Severity.ERROR),
+        ("#: driver 550\n#: gpu H100\n#: gpu Quadro RTX 8000", "nvidia/cuda:12.6.3-base-ubuntu22.04", None),
+        ("#: driver 560\n#: gpu RTX 4090", "nvidia/cuda:12.6.3-base-ubuntu22.04", None),
+        ("#: driver 535\n#: gpu RTX 4090", "nvidia/cuda:12.4.1-base-ubuntu22.04", None),
         ("#: driver 545", "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel", Severity.ERROR),
         ("#: driver 450.80.02", "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime", Severity.ERROR),
     ],

@@ -26,6 +26,7 @@ from envkit.engine.choice import ENGINES
 from envkit.errors import UsageError
 from envkit.explain import explain
 from envkit.facts import show
+from envkit.host import products
 from envkit.launch import preflight
 from envkit.model import Severity
 from envkit.payload.placement import WAYS
@@ -328,7 +329,7 @@ def test_init_refuses_what_cannot_be_and_makes_nothing(
 @pytest.mark.parametrize(("machine", "gpus"), [("h100", ("H100",)), ("desk", ("GeForce RTX 4090",))])
 def test_a_spec_of_a_machine(machine: str, gpus: tuple[str, ...], tmp_path: Path) -> None:
     host = machines.host(machine)
-    found, driver = draft.of_machine(host, FACTS)
+    found, driver = products.of_machine(host, FACTS)
     assert host.nvml.value is not None
     assert (found, driver) == (gpus, host.nvml.value.driver)
     (tmp_path / "envkit.toml").write_text(draft.text(FACTS, tmp_path / "envkit.toml", gpus=found, driver=driver))
@@ -338,7 +339,7 @@ def test_a_spec_of_a_machine(machine: str, gpus: tuple[str, ...], tmp_path: Path
 
 def test_a_machine_without_gpus_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="no NVIDIA GPU was found on this machine") as caught:
-        draft.of_machine(machines.host("bare"), FACTS)
+        products.of_machine(machines.host("bare"), FACTS)
     assert "--gpu" in caught.value.fix
 
 

@@ -12,40 +12,14 @@ from packaging.utils import canonicalize_name
 
 from envkit.build import render
 from envkit.dockerfile.requirements import build_of
-from envkit.errors import Unsatisfiable, UsageError, one_line
+from envkit.errors import Unsatisfiable
 from envkit.facts import Facts
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import CPU, parse
-from envkit.subjects import Host
-from envkit.subjects.host import Gpu
 from envkit.system import files
 
 REQUIREMENTS = "requirements.txt"
 _BUILD = re.compile(r"\+[A-Za-z0-9.]+")  # behind a release: "+cpu"
-
-
-def of_machine(host: Host, facts: Facts) -> tuple[tuple[str, ...], str]:
-    """The machine's GPUs, each product once, and its driver, as a spec names them.
-
-    Raises UsageError where NVML answered for no GPU.
-    """
-    seen = host.nvml.value
-    if seen is None or not seen.gpus:
-        why = seen.detail if seen else host.nvml.missing
-        said = f"no NVIDIA GPU was found on this machine{f': {one_line(why)}' if why else ''}"
-        raise UsageError(said, "name what the image must run on with --gpu, such as --gpu H100")
-    names = dict.fromkeys(_product(gpu, facts) for gpu in seen.gpus)
-    if "" in names:
-        raise UsageError("NVML does not name every GPU of this machine", "see `envkit doctor`, or name them with --gpu")
-    return tuple(names), seen.driver
-
-
-def _product(gpu: Gpu, facts: Facts) -> str:
-    """The name by which the facts know a GPU, or its compute capability where they do not know the product."""
-    try:
-        return facts.gpu(gpu.name.value or "").name
-    except UsageError:
-        return gpu.sm.value or ""
 
 
 def text(facts: Facts, path: Path, torch: str = "", gpus: Sequence[str] = (), driver: str = "") -> str:

@@ -45,6 +45,10 @@ def check(
     driver: Annotated[
         str, Option("--driver", metavar="VERSION", help='The oldest driver it must run on, such as "550".')
     ] = "",
+    host: Annotated[
+        Path | None,
+        Option("--host", help="The machine it must run on, as `doctor --save` wrote it: its GPUs and its driver."),
+    ] = None,
     fix: Annotated[bool, Option("--fix", help="Print the diff of the safe fixes and apply them.")] = False,
     diff: Annotated[bool, Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
     pin: Annotated[
@@ -89,11 +93,14 @@ def check(
     amount = options.detail(quiet, False)
     if pin and not (fix or diff):
         raise UsageError("--pin needs --diff or --fix", "add --diff to see what it would change, or --fix to change it")
+    if host and (gpu or driver):
+        raise UsageError("--host already names the GPUs and the driver", "leave out --host, or --gpu and --driver")
     asked = verb.CheckRequest(
         tuple(paths or ()),
         context,
         tuple(gpu or ()),
         driver,
+        host,
         config,
         baseline,
         write_baseline,

@@ -56,9 +56,10 @@ def init(
         raise UsageError("--from-host and --gpu cannot be used together", "use only one of them")
     known, gpus, driver = facts.load(), tuple(gpu or ()), ""
     if from_host:
+        from envkit.host import products
         from envkit.host.observe import observe_gpus
 
-        gpus, driver = draft.of_machine(observe_gpus(), known)
+        gpus, driver = products.of_machine(observe_gpus(), known)
     text = draft.text(known, path, torch, gpus, driver)
     files.folder(directory, "name a folder that can be created")
     files.write(path, text)

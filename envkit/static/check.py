@@ -34,6 +34,7 @@ class CheckRequest:
     context: Path | None = None
     gpus: tuple[str, ...] = ()
     driver: str = ""
+    host: Path | None = None  # a machine that `doctor --save` wrote, in the place of ``gpus`` and ``driver``
     config: Path | None = None
     baseline: Path | None = None
     write_baseline: Path | None = None
@@ -110,10 +111,14 @@ def taken_down(found: Answer, path: Path) -> tuple[Answer, int]:
 
 
 def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts) -> CheckOptions:
-    gpus = asked.gpus or config.gpus
+    gpus, driver = asked.gpus or config.gpus, asked.driver or config.driver
+    if asked.host is not None:
+        from envkit.host.products import of_machine  # most runs have no use for either
+        from envkit.subjects import Host, saved
+
+        gpus, driver = of_machine(saved.of_kind(asked.host, Host), facts)
     for name in gpus:
         facts.gpu(name)  # raises UsageError with the nearest names
-    driver = asked.driver or config.driver
     if driver:
         try:
             Driver(driver)

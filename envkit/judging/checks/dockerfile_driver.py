@@ -272,17 +272,24 @@ def _requiring(base: Base, cuda: str, facts: Facts) -> ImageRow | None:
     return same[-1] if same else None
 
 
+# Brands as NVML names them, by how a product's name begins (nvml.h, nvmlBrandType_t).
+_BRANDS = {"GeForce": {"geforce", "geforcertx"}, "TITAN": {"titan", "titanrtx"}}
+
+
 def _branded(dockerfile: Dockerfile, row: ImageRow, native: Cuda, facts: Facts) -> Iterator[Finding]:
-    """On an older branch the image starts on the brands that it lists; the first ones listed data-center GPUs alone."""
-    if row.brands is None or set(row.brands) != {"tesla"}:
+    """On an older branch the image starts on the brands that it lists: the first images list data-center GPUs alone,
+    the newest no GeForce and no TITAN."""
+    if row.brands is None:
         return
+    alone = set(row.brands) == {"tesla"}
     for gpu in (_gpu(name, facts) for name in dockerfile.gpus):
-        if gpu.datacenter is not False:
+        own = _BRANDS.get(gpu.name.partition(" ")[0], set())
+        if gpu.datacenter is not False or not (alone or (own and not own & set(row.brands))):
             continue
         base = dockerfile.base
         yield error(
-            f"{base.reference} starts on driver {dockerfile.driver}, which speaks CUDA {native}, on data-center GPUs "
-            f"alone, and {gpu.name} is none",
+            f"{base.reference} starts on driver {dockerfile.driver}, which speaks CUDA {native}, on "
+            f"{'data-center GPUs' if alone else 'data-center and workstation GPUs'} alone, and {gpu.name} is none",
             base.span,
             {f"requires CUDA {row.require_cuda}": cited(row), gpu.name: gpu.source},
             f"update the driver, or take a base of CUDA {native}",
