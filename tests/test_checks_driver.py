@@ -11,7 +11,8 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Finding, Observed, Outcome, Result, Severity
 from envkit.subjects import Image
-from envkit.subjects.image import DriverSeen, ExpectedContents, Extension, ImportEnd, Node, TorchBuild, Variable
+from envkit.subjects.image import DriverSeen, ExpectedContents, Extension, Node, TorchBuild, Variable
+from envkit.subjects.imported import ImportEnd
 from envkit.versions import Sm
 
 FACTS = facts.load()

@@ -11,7 +11,8 @@ from envkit.judging.judge import checks, run
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles
-from envkit.subjects.image import NO_PROMISE, ExpectedContents, Extension, ImportEnd, TorchBuild
+from envkit.subjects.image import NO_PROMISE, ExpectedContents, Extension, TorchBuild
+from envkit.subjects.imported import ImportEnd
 from envkit.versions import Sm
 
 CHECKS = checks()

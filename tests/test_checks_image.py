@@ -22,7 +22,6 @@ from envkit.subjects.image import (
     Binding,
     ExpectedContents,
     Framework,
-    ImportEnd,
     LateLoad,
     Library,
     Overwritten,
@@ -30,6 +29,7 @@ from envkit.subjects.image import (
     TorchBuild,
     Wheel,
 )
+from envkit.subjects.imported import ImportEnd
 from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data" / "image"

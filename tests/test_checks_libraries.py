@@ -12,16 +12,8 @@ from envkit.judging import judge
 from envkit.judging.checks._torch import bound_copies
 from envkit.model import Observed, Outcome, Reason, Result
 from envkit.subjects import Image
-from envkit.subjects.image import (
-    NO_PROMISE,
-    Binding,
-    ExpectedContents,
-    Framework,
-    ImportEnd,
-    Library,
-    TorchBuild,
-    Wheel,
-)
+from envkit.subjects.image import NO_PROMISE, Binding, ExpectedContents, Framework, Library, TorchBuild, Wheel
+from envkit.subjects.imported import ImportEnd
 from envkit.versions import Sm
 
 FACTS = facts.load()

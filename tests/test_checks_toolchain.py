@@ -10,7 +10,8 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image
-from envkit.subjects.image import Assembler, DriverSeen, ImportEnd, Toolkit, TorchBuild
+from envkit.subjects.image import Assembler, DriverSeen, Toolkit, TorchBuild
+from envkit.subjects.imported import ImportEnd
 
 FACTS = facts.load()
 

@@ -21,7 +21,7 @@ from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.subjects import Host, Image, Placement, SmokeRun
 from envkit.subjects.codec import from_plain, to_plain
-from envkit.subjects.image import ImportEnd, ImportState
+from envkit.subjects.imported import ImportEnd, ImportState
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 SUBJECTS: tuple[type[Any], ...] = (Host, Image, SmokeRun)

@@ -33,7 +33,8 @@ from envkit.subjects.aoti import Run as AotiEnd
 from envkit.subjects.audit import NO_TORCH
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.host.expected import Expected, ExpectedGpus
-from envkit.subjects.image import NO_PROMISE, Framework, ImportEnd, Library, Toolkit, Variable, Wheel
+from envkit.subjects.image import NO_PROMISE, Framework, Library, Toolkit, Variable, Wheel
+from envkit.subjects.imported import ImportEnd
 from envkit.subjects.packages import Packages
 from envkit.subjects.placement import End, Group, Placement
 from envkit.subjects.precision import Limits, Precision

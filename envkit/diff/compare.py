@@ -21,7 +21,8 @@ from envkit.model import Observed
 from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.resolve import Choice, resolve, settled
 from envkit.plan.spec import Spec
-from envkit.subjects.image import Image, ImportState, Library, TorchBuild
+from envkit.subjects.image import Image, Library, TorchBuild
+from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda, Driver, Sm
 
 _Code = tuple[tuple[Sm, ...] | None, tuple[Sm, ...] | None]  # machine code and PTX, None where they were not read

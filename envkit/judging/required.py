@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envkit.judging.checks._host import gpu_signs
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Result
-from envkit.subjects.image import NO_FRAMEWORK, TORCH, ImportState
+from envkit.subjects.imported import NO_FRAMEWORK, TORCH, ImportState
 from envkit.subjects.recorded import Recorded
 
 if TYPE_CHECKING:
@@ -242,6 +241,8 @@ def _driver_answered(host: Host) -> str:
 
     The last is a finding of host-no-gpu, and no doubt.
     """
+    from envkit.judging.checks._host import gpu_signs  # with the records of a machine it costs 50 ms
+
     signs, silent = gpu_signs(host)
     if _no_gpu_expected(host) or _host_coverage(host).gpus or not (signs or silent):
         return ""

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -47,8 +48,10 @@ from envkit.errors import EnvkitError, Undecided, Unsatisfiable, one_line
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source, requirements
 from envkit.system import files, proc
-from envkit.system.index import Index, IndexFile
 from envkit.versions import Python
+
+if TYPE_CHECKING:
+    from envkit.system.index import Index, IndexFile  # it costs 20 ms, and most locks build nothing
 
 Say = Callable[[str], None]
 # The pins that requirements of a build come to for a Python of this machine, of releases before a day ("" for today).

@@ -49,16 +49,8 @@ from envkit.runner.asked import default_gpus as default_gpus
 from envkit.runner.document import Answer, find
 from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
-from envkit.subjects.image import (
-    NO_FRAMEWORK,
-    NO_PROMISE,
-    TORCH,
-    ExpectedContents,
-    Start,
-    StartReached,
-    Variable,
-    Wheel,
-)
+from envkit.subjects.image import NO_PROMISE, ExpectedContents, Start, StartReached, Variable, Wheel
+from envkit.subjects.imported import NO_FRAMEWORK, TORCH
 from envkit.subjects.placement import Placement
 from envkit.subjects.precision import Precision
 from envkit.system import files, proc

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envkit.dockerfile import conda, locks, project, requirements, torches
+from envkit.dockerfile import locks, project, requirements, torches
 from envkit.dockerfile.files import FileText
 from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import PYTHONS, RequestedPackages, Requirement, admits, holds
@@ -194,6 +194,8 @@ def _of_package(package: locks.Package, python: str) -> Install | None:
 
 def of_conda(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """An environment.yml with its pip list, or a conda-lock.yml."""
+    from envkit.dockerfile import conda  # with all that it knows of system packages it costs 30 ms
+
     file = FileText(path, text)
     found = tuple(conda.environment(file, _SiblingFiles(file, context), folder="."))
     installs = tuple(one for one in found if isinstance(one, Install))

@@ -18,7 +18,7 @@ import msgspec
 
 from envkit.errors import UsageError
 from envkit.model import Observed, Reason, is_observation
-from envkit.subjects.image import ImportEnd
+from envkit.subjects.imported import ImportEnd
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 T = TypeVar("T")

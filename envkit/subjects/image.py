@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 
 from envkit.model import Observed
 from envkit.subjects.abilities import Abilities
+from envkit.subjects.imported import ImportEnd, ImportState
 from envkit.subjects.recorded import Recorded
 from envkit.versions import Sm
 
@@ -336,34 +336,6 @@ class DriverSeen:
     nvml: str = ""
 
 
-class ImportState(StrEnum):
-    """How an import ended."""
-
-    DONE = "done"
-    ABSENT = "absent"  # there is no such module
-    RAISED = "raised"
-    KILLED = "was killed"
-
-
-class ImportEnd(str):
-    """How an import ended, as the probe words it: its state, then the error's text or the signal.
-
-    Raises ValueError for words that begin with no state.
-    """
-
-    __slots__ = ("state",)
-    state: ImportState
-
-    def __new__(cls, text: str) -> Self:
-        """Reads the state at the start of ``text``."""
-        made = super().__new__(cls, text)
-        found = next((state for state in ImportState if text == state or text.startswith(f"{state} ")), None)
-        if found is None:
-            raise ValueError(f"no import ends as `{text[:40]}`")
-        made.state = found
-        return made
-
-
 class NvccFoundBy(StrEnum):
     """How a CUDA compiler is found, in the order in which torch's cpp_extension looks."""
 
@@ -459,7 +431,6 @@ class CudnnSet:
 
 
 NO_RECORD = "no RECORD"
-TORCH, NO_FRAMEWORK = "torch", "none"  # among frameworks_asked
 NO_PROMISE = "the image carries no promise of what it holds"
 
 

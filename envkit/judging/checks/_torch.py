@@ -11,17 +11,9 @@ from packaging.utils import canonicalize_name
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Reason, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import (
-    NO_PROMISE,
-    Binding,
-    ExpectedContents,
-    ImportEnd,
-    ImportState,
-    Library,
-    TorchBuild,
-    Wheel,
-)
+from envkit.subjects.image import NO_PROMISE, Binding, ExpectedContents, Library, TorchBuild, Wheel
 from envkit.subjects.image import Requirement as DistRequirement
+from envkit.subjects.imported import ImportEnd, ImportState
 
 OWN_WHEEL = "take the other copy out of LD_LIBRARY_PATH, LD_PRELOAD and sys.path, so that torch finds its own"
 REINSTALL = "install what the lock names into a fresh environment: `envkit build`"

@@ -14,7 +14,8 @@ from envkit.judging.checks._torch import REINSTALL
 from envkit.model import Finding, Severity
 from envkit.payload.probe import libs
 from envkit.subjects.abilities import Abilities, Ability, AbilityEnd, AbilityKind, CacheFolder
-from envkit.subjects.image import Image, ImportState
+from envkit.subjects.image import Image
+from envkit.subjects.imported import ImportState
 
 _VIA = "tried in a child"
 _FULL = (AbilityKind.COMPILE, AbilityKind.TRITON, AbilityKind.BUILD, AbilityKind.LOADER)

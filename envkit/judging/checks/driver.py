@@ -15,7 +15,8 @@ from envkit.judging.checks._torch import cuda_build
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.audit import Audit
-from envkit.subjects.image import DriverSeen, Image, ImportState, Node
+from envkit.subjects.image import DriverSeen, Image, Node
+from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda, Driver, Sm
 
 _ABSENT = "libcuda.so.1: cannot open shared object file"

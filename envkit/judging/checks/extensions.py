@@ -14,7 +14,8 @@ from envkit.facts import Facts, served
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
 from envkit.model import Finding, Reason, Severity
 from envkit.subjects.audit import NO_TORCH, Audit
-from envkit.subjects.image import Extension, Image, ImportState
+from envkit.subjects.image import Extension, Image
+from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda, Sm
 
 _STATIC = "static"

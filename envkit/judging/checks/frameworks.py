@@ -13,7 +13,8 @@ from envkit.judging.checks._torch import evidence_of, path_and_version, torch_en
 from envkit.model import Finding, Severity
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
-from envkit.subjects.image import Framework, ImportState, Library, TorchBuild
+from envkit.subjects.image import Framework, Library, TorchBuild
+from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda
 
 # built against torch's own headers, so that they share its CUDA; the others bring theirs

@@ -15,7 +15,8 @@ from envkit.judging.checks import _torch
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Observed
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import ImportState, Library, Search, Shadow, ShadowedBy
+from envkit.subjects.image import Library, Search, Shadow, ShadowedBy
+from envkit.subjects.imported import ImportState
 
 _OLD = "it was observed by a version that did not look for this"
 _SHOWN = 5

@@ -20,7 +20,8 @@ from envkit.judging.checks._outcomes import error, note, or_skip, or_unknown, sk
 from envkit.judging.checks._torch_fit import newer_than_facts
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_RECORD, Binding, ExpectedContents, ImportState, Library, Overwritten, TorchBuild
+from envkit.subjects.image import NO_RECORD, Binding, ExpectedContents, Library, Overwritten, TorchBuild
+from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 

@@ -15,7 +15,8 @@ from envkit.judging.checks import _torch
 from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Reason, Severity, Unknown
 from envkit.subjects import Image
-from envkit.subjects.image import ImportState, Library
+from envkit.subjects.image import Library
+from envkit.subjects.imported import ImportState
 from envkit.versions import Sm
 
 # family: how the names of the wheels begin that bring it; "-cuNN" may follow
