@@ -281,6 +281,26 @@ def _cache_first(ask: Callable[..., Got]) -> Got:
         return ask()
 
 
+def _read_first(
+    ask: Callable[..., Mapping[str, Release]],
+    requirements: Sequence[str],
+    constraints: Sequence[str] = (),
+    *,
+    alone: bool = False,
+) -> Mapping[str, Release]:
+    """``together.Ask`` over what uv has just read, and over the index where uv says that this is not enough."""
+    try:
+        return ask(requirements, constraints, alone=alone, flags=("--offline",))
+    except Unsatisfiable as error:
+        if not any("network was disabled" in line for line in error.chain):
+            raise
+    except NoRoom:
+        raise
+    except Undecided:
+        pass
+    return ask(requirements, constraints, alone=alone)
+
+
 def requirers(requirements: Sequence[str], place: TargetPlatform) -> dict[str, tuple[str, ...]]:
     """Who requires each distribution that ``requirements`` come to, by name; raises what ``closure`` does."""
     with files.scratch("lock") as folder:
@@ -533,9 +553,10 @@ def lock(
     likely = settled(spec, facts, of_lock)[0]
     guess = next(feasible(likely, facts))
     guess = replace(guess, backend="") if spec.cpu else guess  # nearly always the index in use has it
+    choosing = proc.beside(partial(_chosen, spec, facts, beside, of_lock, built_at, say))
     # Nearly always they are those of the newest torch, and take as long as the wheels.
     begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
-    spec, chosen = _chosen(spec, facts, beside, of_lock, built_at, say)
+    spec, chosen = choosing()
     choice = chosen.choice
     say(f"torch {choice.torch} for {choice.built_for} on {choice.image}")
     extras = choice.extras
@@ -552,8 +573,8 @@ def lock(
     )
     if begun is None or not begun.serves(spec, choice):
         begun = begin(spec, choice)
-    ask = partial(_ask, choice, spec, built=built)
-    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, _newest(spec, ask), {*stays})))
+    ask = partial(_read_first, partial(_ask, choice, spec, built=built))
+    behind = proc.beside(lambda: tuple(together.held_back(spec, chosen, facts, ask, {*stays})))
     of_base = choice.base_requirements
     brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()
@@ -645,11 +666,6 @@ def _takes(spec: Spec, choice: Choice, file: str) -> bool:
 
 def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
     return partial(_ask, choice, spec, whole=True, kept=kept, built=built_at(spec.python, choice.glibc))
-
-
-def _newest(spec: Spec, ask: Callable[..., Mapping[str, Release]]) -> Mapping[str, Release]:
-    """The newest release of each that was asked for: the pages of all of them were read a moment ago."""
-    return _cache_first(lambda *offline: together.newest(spec, partial(ask, flags=offline)))
 
 
 def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:

@@ -366,7 +366,7 @@ def _why(facts: Facts, ask: Ask, over: Sequence[Choice], wanted: Release, asked:
     return f"with {wanted.name} {wanted.version} something else that was asked for would be older"
 
 
-def newest(spec: Spec, ask: Ask) -> Mapping[str, Release]:
+def _newest(spec: Spec, ask: Ask) -> Mapping[str, Release]:
     """The newest release of each that was asked for, whatever it needs."""
     asked = [str(one) for one in _asked(spec)]
     return ask(asked, alone=True) if asked else {}
@@ -377,15 +377,15 @@ def held_back(
     chosen: Chosen,
     facts: Facts,
     ask: Ask,
-    newest: Mapping[str, Release],
     kept: Collection[str] = (),
 ) -> Iterator[str]:
-    """What was asked for and is not the ``newest``, a sentence each with what keeps it back; of torch the same.
+    """What was asked for and is not the newest, a sentence each with what keeps it back; of torch the same.
 
     Nothing is said of ``kept``, what stays because the lock before held it.
     """
     if not chosen.releases:
         return
+    newest = _newest(spec, ask)
     asked = [line for line in chosen.choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
     older = [
         (taken, newest[taken.name])
