@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import sysconfig
 import tarfile
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -534,6 +537,22 @@ def test_the_base_is_asked_for_while_the_wheels_are_solved(index: Index, publish
 
     weak(spec, load_facts(), quiet, base=base)
     assert waited == [True]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sysconfig has a lock of its own there")
+def test_threads_do_not_meet_in_sysconfig(index: Index, published: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.add("numpy", "2.0")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    fill = vars(sysconfig)["_init_posix"]
+
+    def slow(values: dict[str, object]) -> None:
+        time.sleep(0.2)
+        fill(values)
+
+    monkeypatch.setattr(sysconfig, "_init_posix", slow)
+    monkeypatch.setattr(sysconfig, "_CONFIG_VARS", None)  # as in a process that has not asked yet
+    solve._ranks.cache_clear()
+    assert weak(spec, load_facts(), quiet).installer.version == solve.uv_version()
 
 
 def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publish) -> None:

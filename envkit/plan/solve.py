@@ -553,6 +553,7 @@ def lock(
     likely = settled(spec, facts, of_lock)[0]
     guess = next(feasible(likely, facts))
     guess = replace(guess, backend="") if spec.cpu else guess  # nearly always the index in use has it
+    proc.uv_path()  # fills sysconfig, which gives None to a thread that asks for a wheel's tags while another fills it
     choosing = proc.beside(partial(_chosen, spec, facts, beside, of_lock, built_at, say))
     # Nearly always they are those of the newest torch, and take as long as the wheels.
     begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
