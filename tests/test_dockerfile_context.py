@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.dockerfile import context
-from envkit.dockerfile.context import Context
+from envkit.dockerfile.context import Context, folder_of
 from envkit.dockerfile.files import LARGEST, FileText
 
 
@@ -229,3 +229,43 @@ def test_a_clone_of_the_checkout_around_the_context(tmp_path: Path, url: str, sa
         assert isinstance(found.read("r.txt"), FileText)
         assert found.clone_of(url) is not None
     assert Context(folder, repository=("https://gitlab.com/c/d", tmp_path)).clone_of(url) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("COPY r.txt /\n", "."),
+        ("COPY r.txt own.txt /\n", "."),  # the root has as many, and the own folder is nearer
+        ("COPY src r.txt /\n", ".."),
+        ("COPY --chown=1:1 src/a.py /\n", ".."),
+        ("COPY --from=x src r.txt /\n", "."),
+        ("COPY . /\n", "."),
+        ("COPY $NAME ../src *.txt https://example.com/src /\n", "."),
+        ('COPY ["src", "/"]\n', "."),
+        ("# docker build -t x -f docker/Dockerfile .\nCOPY . /\n", ".."),
+        ("# Build: sudo docker buildx build . --file=docker/Dockerfile.cpu -t x && docker push x\nCOPY . /\n", ".."),
+        ("# docker build -f docker/Dockerfile docker\nCOPY src r.txt /\n", "."),
+        ("# docker build -f other/Dockerfile .\nCOPY . /\n", "."),
+        ("# docker build -f docker/Dockerfile src\nCOPY . /\n", "."),
+        ("# docker build -f docker/Dockerfile ../..\nCOPY . /\n", "."),
+        ("# docker build -f docker/Dockerfile $HERE\nCOPY . /\n", "."),
+        ("# docker build -f docker/Dockerfile . more\nCOPY . /\n", "."),
+        ("RUN docker build -f docker/Dockerfile .\n", "."),
+    ],
+)
+def test_the_folder_that_a_dockerfile_is_written_for(tmp_path: Path, text: str, folder: str) -> None:
+    top = tmp_path / "top"
+    (top / "src").mkdir(parents=True)
+    (top / "src" / "a.py").touch()
+    own = top / "docker"
+    own.mkdir()
+    for place in (top / "r.txt", own / "r.txt", own / "own.txt"):
+        place.touch()
+    (tmp_path / "r.txt").touch()
+    path = own / "Dockerfile"
+    expected = (own / folder).resolve()
+    assert folder_of(path, text, top).resolve() == expected
+    assert folder_of(path, text).resolve() == own.resolve()  # no checkout, so nothing above is looked at
+    (top / ".git").mkdir()
+    (top / ".git" / "config").write_text('[remote "origin"]\n\turl = https://example.com/a/b\n')
+    assert folder_of(path, text).resolve() == expected

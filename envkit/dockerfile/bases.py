@@ -82,6 +82,7 @@ _TORCH_SHORT = re.compile(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(
 _LEADING_CUDA = re.compile(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
 _LEADING_TORCH = re.compile(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
 _ROCM = re.compile(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
+_ROCM_NAME = re.compile(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
 _CPU = re.compile(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
 _FLAVORS = ("devel", "runtime", "base")
 _OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
@@ -164,7 +165,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
     if not cuda and re.search(r"(?:^|[-_])cuda$", reference.name):
         found = _LEADING_CUDA.match(text)
         cuda = found[1] if found else ""
-    rocm = bool(_ROCM.search(text)) or reference.path.startswith("rocm/")
+    rocm = bool(_ROCM.search(text) or _ROCM_NAME.search(reference.path))
     cudnn = _CUDNN.search(text)
     flavor = _flavor(text) if cuda else ""
     why = f"{where} does not say" if text else "there is no tag"
@@ -175,7 +176,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
         cudnn=_none("ROCm instead of CUDA") if rocm else _said(cudnn[1] or "" if cudnn else "", why),
         flavor=_said(flavor, why),
         os=_said(_os(text, facts), why),
-        python=_said(_python(text), why),
+        python=_said(_python(text) or _python(reference.name), why),
         torch=_said(torch, why),
         torch_cuda=_none("ROCm instead of CUDA") if rocm else _said(_minor(cuda) if torch else "", why),
         nvcc=Observed.of(True, TAG) if flavor == "devel" else Observed.lost(why),

@@ -7,6 +7,7 @@ import errno
 import os
 import posixpath
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,6 +144,75 @@ def named_alike(one: str, other: str) -> bool:
     found = [_ADDRESS.fullmatch(each.strip()) for each in (one, other)]
     told = {(each[1].lower(), each[2].lower()) for each in found if each is not None}
     return None not in found and len(told) == 1
+
+
+# ---------------------------------------------------------------- which folder is the context
+
+_BUILD = re.compile(r"^\s*#.*?\bdocker\s+(?:buildx\s+|image\s+)?build\s+([^&|;`\n]*)", re.MULTILINE)
+# Options that take the next word.
+_VALUED = re.compile(
+    r"-[fto]|--(?:file|tag|build-arg|target|platform|label|secret|ssh|network|progress|cache-from|cache-to|shm-size|output"
+    r"|builder|build-context)"
+)
+_COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t]+(?!.*(?:--from|<<|\[))(.+)$", re.MULTILINE | re.IGNORECASE)
+_MOST_ABOVE = 6  # folders
+
+
+def folder_of(dockerfile: Path, text: str, top: Path | None = None) -> Path:
+    """The folder that a Dockerfile is written for: its own, or one above it.
+
+    It is one above where a comment shows `docker build -f FOLDER/NAME .`, or where that has more of what the file
+    copies; no folder is tried above ``top``, which is the root of the checkout where it is not given.
+    """
+    own = dockerfile.parent
+    wanted, told = list(dict.fromkeys(_sources(text))), _BUILD.search(text)
+    most = _count(own, wanted)
+    if most == len(wanted) and told is None:
+        return own
+    around = checkout(own) if top is None else None
+    top = Path(os.path.realpath(around[1] if around is not None else top or own))
+    here, chosen = Path(os.path.realpath(own)), own
+    places = [above for above in here.parents[:_MOST_ABOVE] if above.is_relative_to(top)]
+    shown = _told(here, text) if told is not None else None
+    if shown is not None and shown in (here, *places):
+        return own if shown == here else shown
+    for above in places:
+        if _count(above, wanted) > most:
+            most, chosen = _count(above, wanted), above
+    return chosen
+
+
+def _count(folder: Path, names: Sequence[str]) -> int:
+    return sum(os.path.lexists(folder / name) for name in names)
+
+
+def _sources(text: str) -> Iterator[str]:
+    """What COPY and ADD take out of the context by a plain name."""
+    for found in _COPIED.finditer(text):
+        words = [word for word in found[1].split() if not word.startswith("--")]
+        last = () if words[-1:] == ["\\"] else words[-1:]
+        for word in words[: len(words) - len(last)]:
+            name = posixpath.normpath(word.strip("\"'").lstrip("/") or ".")
+            if not re.search(r"[$*?\[\\]|://|^\.\.?$|^\.\./", name):
+                yield name
+
+
+def _told(here: Path, text: str) -> Path | None:
+    """The folder that a comment names as the context, by how it names a Dockerfile in ``here``."""
+    for found in _BUILD.finditer(text):
+        named, places, words = "", [], found[1].split()
+        while words:
+            word = words.pop(0)
+            key, _, value = word.partition("=")
+            if _VALUED.fullmatch(word) and words:
+                value = words.pop(0)
+            elif not word.startswith("-"):
+                places.append(word)
+            named = value if key in ("-f", "--file") else named
+        folder = posixpath.normpath(posixpath.dirname(named) or ".")
+        if len(places) == 1 and not folder.startswith(("/", ".")) and here.match(folder):
+            return Path(os.path.normpath(here.parents[folder.count("/")] / places[0]))
+    return None
 
 
 def content(path: str) -> bytes | str:

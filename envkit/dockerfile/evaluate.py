@@ -298,6 +298,8 @@ class _Reader:
                 sure = value is not None
             else:
                 value, sure = self._expand(text.value, seen)
+                if not sure and _ONE_VARIABLE.fullmatch(text.value):
+                    value = None  # as unknown as the one that it stands for
             if instruction.name != "LABEL":
                 self._count(name, value)
             if instruction.name == "ARG":
@@ -765,6 +767,9 @@ def _shell_environment(state: _State) -> str:
         return state.pythons.environment(options.value_of(argv, "-n", "--name", "-p", "--prefix"))
     logs_in = not {"-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic"}.isdisjoint(argv[1:])
     return state.pythons.login if logs_in and posixpath.basename(argv[0]) in system.SHELLS else ""
+
+
+_ONE_VARIABLE = re.compile(r'"?\$(?:\w+|\{\w+\})"?')
 
 
 def _unquoted(text: str) -> str:

@@ -102,13 +102,17 @@ def subjects() -> tuple[type[Any], ...]:
 
 
 def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | None:
-    """What lies beside a file: for a Dockerfile the build context that the user named, else the folder it lies in.
+    """What lies beside a file: for a Dockerfile the build context that the user named or that it is written for, else
+    the folder it lies in.
 
     A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
     """
-    from envkit.dockerfile.context import Context
+    from envkit.dockerfile.context import Context, content, folder_of
 
     named = check_options.context if kind == "dockerfile" else None
     if str(path) == "-":
         return Context(named) if named else None
+    if named is None and kind == "dockerfile":
+        data = content(str(path))
+        named = folder_of(path, data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
     return Context(named or path.parent, path)

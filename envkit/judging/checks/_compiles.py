@@ -384,7 +384,7 @@ def _shown(install: Install) -> str:
 # Packages of NVIDIA's repositories and of Debian's own that hold nvcc (CUDA Installation Guide for Linux, "Meta
 # Packages").
 _NVCC_SYSTEM = re.compile(
-    r"cuda(?:-\d+(?:-\d+)?)?|cuda-(?:toolkit|nvcc|compiler|minimal-build|core|sdk)(?:-\d+(?:-\d+)?)?|nvidia-cuda-toolkit|nvhpc.*|nvidia-cuda-dev-tools"
+    r"cuda(?:-\d+(?:-\d+)?)?|cuda-(?:toolkit|nvcc|compiler|minimal-build|core|sdk)(?:-\d+(?:-\d+)?|-?[$`].*)?|nvidia-cuda-toolkit|nvhpc.*|nvidia-cuda-dev-tools"
 )
 _NVCC_CONDA = re.compile(
     r"cuda|cuda-(?:nvcc|toolkit|compiler|minimal-build)(?:[-_].*)?|cudatoolkit-dev|cuda-nvcc_linux-64"
@@ -425,7 +425,7 @@ def has_nvcc(
                 via = f"{install.span.place} installs {install.name}"
                 if install.sure:
                     return Observed.of(True, via)
-                doubt = doubt or f"{via} only under a condition"
+                doubt = doubt or f"{via}, under a condition or of a release that only the build knows"
         copied = _copied(dockerfile, step, ends)
         if copied is not None and copied.value:
             return copied

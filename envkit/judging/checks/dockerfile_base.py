@@ -17,6 +17,11 @@ _STAND_IN = re.compile(r"(?:^|[-_.])(?:not-?set|unset|undefined|none|placeholder
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
 # The hosts to which old releases went, by their first two labels; a file that names one installs from there.
 _ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
+# The distributions of ROS, each of which is a release (REP 3 and REP 2000); a tag names one as others name a version.
+_ROS = re.compile(
+    r"(?:indigo|jade|kinetic|lunar|melodic|noetic|ardent|bouncy|crystal|dashing|eloquent|foxy|galactic|humble|iron|jazzy|kilted)"
+    r"(?:$|[-_.])"
+)
 _INSTALLERS = {
     "apt": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
     "apt-get": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
@@ -54,6 +59,7 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     if _MOVING.search(base.tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", base.tag):
         return f"the tag {base.tag} of {base.repository} moves with each release"
     codename = any(facts.os_life(word) is not None for word in re.split(r"[-_.]", base.tag.lower()))
+    codename = codename or bool(_ROS.match(base.tag))
     if not re.search(r"[0-9]", base.tag) and not codename:
         return f"the tag {base.tag} of {base.repository} names no version"
     return ""

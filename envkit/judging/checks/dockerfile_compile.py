@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, GpuPackageRow
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
 from envkit.judging.checks._dockerfile import need_stages, reached
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
@@ -18,6 +19,7 @@ from envkit.versions import Cuda, Sm
 def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What calls nvcc while the image is built finds one."""
     need_stages(dockerfile)
+    skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
     skip_if(not wanting, "nothing here compiles CUDA code while the image is built")
     doubt, worst = "", Severity.WARNING

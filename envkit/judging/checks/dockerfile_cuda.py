@@ -144,10 +144,12 @@ def cuda_paths_not_of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
         if one.base.family in ("nvidia", "pytorch") and stack.minor(stack.cuda_of_base(one.base))
     ]
     if not told:
-        unknown = [one for one in _reached(dockerfile) if not stack.without_cuda(one.base) and any(_named(one))]
+        unknown = [
+            one for one in _reached(dockerfile) if not stack.without_cuda(one.base) and any(_open(one, dockerfile))
+        ]
         if unknown:
             base = unknown[0].base
-            forced = any(one.started or one.home for stage in unknown for one in _named(stage))
+            forced = any(one.started or one.home for stage in unknown for one in _open(stage, dockerfile))
             worst = Severity.ERROR if forced else Severity.WARNING
             raise Unknown(f"the CUDA of {base.reference} was not observed: {base.cuda.missing}", worst)
         raise Skip("no base here is one of a known CUDA")
@@ -225,6 +227,15 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
                 {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}"},
                 f"take {re.sub(r'-[0-9]+-[0-9]+$', '-' + cuda.replace('.', '-'), one_more.install.name)}",
             )
+
+
+def _open(stage: Stage, dockerfile: Dockerfile) -> Iterator[_Named]:
+    """What a stage names of CUDA that no toolkit which it surely installs is."""
+    line = [dockerfile.stages[index] for index in dockerfile.line_of(stage.index)]
+    installs = [install for each in line for step in each.steps for install in step.installs]
+    there = {stack.minor(one.cuda) for one in stack.toolkits(installs) if one.whole}
+    there |= {stack.major(each) for each in there}
+    yield from (one for one in _named(stage) if one.cuda not in there)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -145,7 +145,10 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
         cuda = str(build.cuda)
     if stack.minor(there) == stack.minor(cuda) or (not stack.minor(there) and stack.major(there) == stack.major(cuda)):
         return None
-    other = stack.major(there) != stack.major(cuda)
+    apart = abs(int(stack.major(there)) - int(stack.major(cuda)))
+    if apart > 1:
+        return None  # no library of either has the soname of the other's, cuRAND's aside, which is one for all of them
+    other = apart > 0
     return found(
         f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {stack.shown(torch)} "
         f"brings for CUDA {cuda}",
@@ -167,6 +170,8 @@ def _libraries(folder: str, dockerfile: Dockerfile) -> str:
         flavor = stack.said(base.flavor)
         if not flavor and not base.flavor.is_unsupported:
             raise Unknown(f"whether {base.reference} has libraries in {folder} is not known: {base.flavor.missing}")
+        if base.family == "pytorch" and flavor == "runtime":
+            return ""  # PyTorch makes these FROM ubuntu, and CUDA comes with torch (docker.Makefile, BASE_RUNTIME)
         return cuda if flavor in ("runtime", "devel") else ""
     return next(
         (one.cuda for one in stack.toolkits(dockerfile.installs) if one.whole and stack.minor(one.cuda) == match[1]), ""
