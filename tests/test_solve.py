@@ -181,6 +181,23 @@ def test_what_was_pinned_stays_where_it_fits(index: Index) -> None:
     assert versions("a", "c") == ["a 1.0", "b 2.0", "c 2.0"]
 
 
+def test_wheels_of_other_systems_are_passed_over_whatever_their_number(index: Index) -> None:
+    """uv writes one wheel in the line of its package, and several in a line each."""
+    x86 = index.add("a", "1.0", tag="cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64")
+    others = {}
+    for tag in (
+        "cp311-cp311-macosx_11_0_arm64", "cp311-cp311-musllinux_1_2_x86_64", "cp311-cp311-win_amd64",
+        "cp311-cp311-linux_aarch64", "cp311-cp311-manylinux_2_28_aarch64",
+    ):  # fmt: skip
+        others[tag] = index.add("a", "1.0", tag=tag)
+    arm = others["cp311-cp311-manylinux_2_28_aarch64"]
+    index.add("b", "1.0", tag="cp311-cp311-win_amd64")
+    alone = index.add("c", "1.0", tag="cp311-cp311-linux_x86_64")
+    assert closure("a", "c")[0] == (replace(x86, others=((arm.file, arm.sha256),)), alone)
+    with pytest.raises(Unsatisfiable):
+        closure("b")
+
+
 def test_an_index_that_says_so_gives_the_sizes(index: Index) -> None:
     index.add("a", "1.0")
     assert closure("a")[0][0].size == 0

@@ -113,11 +113,6 @@ class _Answer(msgspec.Struct):
     memory: int
 
 
-def not_here(lock: Lock, engine: Engine, named: Indexes, say: Say) -> AbstractContextManager[Run]:
-    """The workshop of who compiles nothing."""
-    raise Undecided("`build` asks for packages to be compiled, and this command compiles nothing", "run `envkit lock`")
-
-
 def lock(
     spec: Spec,
     facts: Facts,

@@ -49,6 +49,10 @@ _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
+# A line of a pylock, as uv writes it, that is one wheel of several, and the platforms at the end of its name.
+_WHEEL_LINE = re.compile(r'^ +\{ url = "[^"\n]*-([^"/\n-]*)\.whl", .*\},\n', re.MULTILINE)
+
+
 def uv_version() -> str:
     """The version of that uv."""
     said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
@@ -207,7 +211,7 @@ class _Uv:
             held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
             answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
         self._compile(name, requirements, answer, flags, constraints, alone)
-        found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
+        found = tomllib.loads(_WHEEL_LINE.sub(_for_linux, answer.read_text(encoding="utf-8"))).get("packages", [])
         return [package for package in found if isinstance(package, dict)]
 
     def requirers(self, requirements: tuple[str, ...], *flags: str) -> dict[str, tuple[str, ...]]:
@@ -477,6 +481,12 @@ def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
     interpreter = f"cp{python.major}{python.minor}"
     ordered = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms)]
     return MappingProxyType({tag: rank for rank, tag in reversed(list(enumerate(ordered)))})
+
+
+def _for_linux(line: re.Match[str]) -> str:
+    """The line if an image could take its wheel: of another system there are more than of Linux, and reading them as
+    TOML is half of what a large lock costs this process."""
+    return line[0] if any(part.startswith(("any", "manylinux", "linux_")) for part in line[1].split(".")) else ""
 
 
 def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:

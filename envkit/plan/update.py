@@ -10,25 +10,29 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envkit.engine import BaseRequest, Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import compiled, derive, indexes, project, solve
+from envkit.plan import derive, indexes, project, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase, bare
-from envkit.plan.compiled import Workshop
 from envkit.plan.flavors import RUNTIME
+from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock
 from envkit.plan.resolve import Choice
 from envkit.plan.spec import Spec
 from envkit.system import files
 from envkit.system.files import cache_dir
 from envkit.system.no_room import NoRoom
+
+if TYPE_CHECKING:
+    from envkit.plan.compiled import Run, Workshop
 
 # Raises for a lock that is not to be written.
 Accept = Callable[[Spec, Facts, Lock], None]
@@ -102,6 +106,11 @@ def _sealed(digest: str, status: bytes) -> bytes:
     return f"{digest} {hashlib.sha256(status).hexdigest()}".encode()
 
 
+def not_here(lock: Lock, engine: Engine, named: Indexes, say: Say) -> AbstractContextManager[Run]:
+    """The workshop of who compiles nothing."""
+    raise Undecided("`build` asks for packages to be compiled, and this command compiles nothing", "run `envkit lock`")
+
+
 def new_lock(
     spec: Spec,
     facts: Facts,
@@ -113,7 +122,7 @@ def new_lock(
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
-    workshop: Workshop | None = compiled.not_here,
+    workshop: Workshop | None = not_here,
 ) -> Lock:
     """A lock for ``spec`` as of now; see ``envkit.plan.solve.lock`` for what stays of ``previous``, for the lock that
     is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees it, and raises
@@ -135,6 +144,8 @@ def new_lock(
         )
 
     if spec.build:
+        from envkit.plan import compiled  # most specs compile nothing, and what reads a wheel's code costs 20 ms
+
         made = compiled.lock(
             spec, facts, solved, connect, workshop, say, warn, previous=previous, upgrade=upgrade, cache=cache_dir()
         )
@@ -184,7 +195,7 @@ def ensure_lock(
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
-    workshop: Workshop = compiled.not_here,
+    workshop: Workshop = not_here,
 ) -> Lock:
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
