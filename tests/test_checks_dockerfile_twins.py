@@ -6,7 +6,7 @@ import pytest
 from written import judged
 
 from envkit.facts import load
-from envkit.model import Outcome
+from envkit.model import Outcome, Severity
 
 FACTS = load()
 OLD, NEW = "FROM nvidia/cuda:11.8.0-base-ubuntu22.04\n", "FROM nvidia/cuda:12.1.1-base-ubuntu22.04\n"
@@ -23,6 +23,34 @@ STAGE = (
 FILTER = "COPY . .\nRUN grep -v {} requirements.txt > some.txt && pip3 install -r some.txt\n" + LIST
 EDIT = "COPY . .\nRUN sed -i 's/^{}/#&/' requirements.txt && pip3 install -r requirements.txt\n" + LIST
 ONBUILD = "FROM {} AS first\nONBUILD RUN pip3 install torch==2.1.0\nFROM first\n"
+INDEX = "--index-url https://download.pytorch.org/whl/cu118"
+RUNTIME = "FROM nvidia/cuda:11.8.0-runtime-ubuntu22.04\nRUN apt-get install -y python3-pip\n"
+FIRST = RUNTIME + f"RUN pip3 install torch {INDEX}\n"
+BOTH = RUNTIME + f"RUN pip3 install torch==2.1.0 torchvision==0.16.0 {INDEX}\n"
+PLAIN = "RUN pip3 install torch==2.1.0\n"
+CONF = "\n--- pip.conf ---\n[global]\n{} = https://download.pytorch.org/whl/cu118\n"
+MATE = "torchvision-mismatch"
+PYTHON = "torch-python-unsupported"
+BUILD = (
+    "FROM ubuntu:20.04\nRUN wget https://www.python.org/ftp/python/{0}.1/Python-{0}.1.tgz && tar xzf Python-{0}.1.tgz"
+    " && cd Python-{0}.1 && ./configure && make altinstall\nRUN python{0} -m pip install torch==2.1.0\n"
+)
+ALTERNATIVE = (
+    "FROM ubuntu:20.04\nRUN apt-get install -y python{0} python3-pip && update-alternatives --install /usr/bin/python3"
+    " python3 /usr/bin/python{0} 1\nRUN python3 -m pip install torch==2.1.0\n"
+)
+DEADSNAKES = (
+    "FROM ubuntu:20.04\nRUN add-apt-repository ppa:deadsnakes/ppa && apt-get install -y python{0} && curl -sS"
+    " https://bootstrap.pypa.io/get-pip.py | python{0}\nRUN pip install torch==2.1.0\n"
+)
+PYENV = (
+    "FROM ubuntu:20.04\nENV PATH=/root/.pyenv/shims:/root/.pyenv/bin:$PATH\nRUN curl https://pyenv.run | bash"
+    " && pyenv install {0}.1 && pyenv global {0}.1\nRUN pip install torch==2.1.0\n"
+)
+CONDA = (
+    "FROM continuumio/miniconda3:23.5.2-0\nRUN conda create -n e python={0} -y\n"
+    'SHELL ["/bin/bash", "-c"]\nRUN source activate e && pip install torch==2.1.0\n'
+)
 NIGHTLY = (
     "FROM python:3.11\nARG URL\nENV URL=${URL}\n"
     'RUN if [ -z "$URL" ]; then pip install torch==2.1.0; else pip install --index-url $URL {}; fi\n'
@@ -51,6 +79,38 @@ NIGHTLY = (
             "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-devel\n" + SHADOW.format("2.6.0"),
             "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-runtime\n" + SHADOW.format("2.6.0"),
         ),
+        # What an index has given stays, unless the installer is asked to upgrade.
+        (MAJOR, FIRST + "RUN pip3 install -U torch\n", FIRST + "RUN pip3 install torch\n"),
+        (MAJOR, FIRST + "RUN pip3 install -U 'torch>=2'\n", FIRST + "RUN pip3 install 'torch>=2' numpy\n"),
+        (MAJOR, RUNTIME + PLAIN, FIRST.replace("torch -", "torch==2.1.0 -") + PLAIN),
+        ("unpinned-torch", RUNTIME + "RUN pip3 install torch~=2.1\n", RUNTIME + "RUN pip3 install torch~=2.1.0\n"),
+        # The builds of torch and torchvision, whose releases go together.
+        (
+            MATE,
+            "FROM python:3.11\nRUN pip install torch==2.1.0+cpu -f https://download.pytorch.org/whl/cpu\n"
+            "RUN pip install torchvision==0.16.0\n",
+            "FROM python:3.11\nRUN pip install torch==2.1.0+cpu -f https://download.pytorch.org/whl/cpu\n"
+            "RUN pip install torchvision==0.16.0 --index-url https://download.pytorch.org/whl/cpu\n",
+        ),
+        (
+            MATE,
+            RUNTIME + f"RUN pip3 install torch==2.1.0 {INDEX}\nRUN pip3 install torchvision==0.16.0\n",
+            RUNTIME + f"RUN pip3 install torchvision==0.16.0\nRUN pip3 install torch==2.1.0 {INDEX}\n",
+        ),
+        (MATE, BOTH + "RUN pip3 install -U torchvision==0.16.0\n", BOTH + "RUN pip3 install torchvision==0.16.0\n"),
+        # Indexes of variables and of pip's files.
+        (MAJOR, RUNTIME + PLAIN, RUNTIME + "ENV PIP_INDEX_URL=https://download.pytorch.org/whl/cu118\n" + PLAIN),
+        (MAJOR, RUNTIME + PLAIN, RUNTIME + "COPY pip.conf /etc/\n" + PLAIN + CONF.format("index-url")),
+        (MAJOR, RUNTIME + PLAIN, RUNTIME + "COPY pip.conf /root/.pip/\n" + PLAIN + CONF.format("extra-index-url")),
+        (
+            MAJOR,
+            RUNTIME + "COPY pip.conf /cfg\n" + PLAIN + CONF.format("index-url"),
+            RUNTIME + "COPY pip.conf /cfg\nENV PIP_CONFIG_FILE=/cfg/pip.conf\n" + PLAIN + CONF.format("index-url"),
+        ),
+        *(
+            (PYTHON, text.format("3.13"), text.format("3.10"))
+            for text in (BUILD, ALTERNATIVE, DEADSNAKES, PYENV, CONDA)
+        ),
     ],
 )
 def test_a_fault_is_found_and_its_clean_twin_is_not(check: str, fault: str, clean: str) -> None:
@@ -77,6 +137,18 @@ def test_a_fault_is_found_and_its_clean_twin_is_not(check: str, fault: str, clea
             "FROM gcr.io/deeplearning-platform-release/tf2-gpu.2-12.py310:m110\nRUN pip install torch==2.0.1\n",
         ),
         (
+            MAJOR,
+            RUNTIME + "RUN curl -o /etc/pip.conf https://example.com/pip.conf\n" + PLAIN,
+            RUNTIME
+            + "RUN printf '[global]\\nindex-url=https://download.pytorch.org/whl/cu118\\n' > /etc/pip.conf\n"
+            + PLAIN,
+        ),
+        (
+            PYTHON,
+            CONDA.format("3.10").replace("&&", "&& true\nRUN"),
+            CONDA.format("3.10").replace("e &&", "e && true\nRUN conda run -n e"),
+        ),
+        (
             "nvcc-used-without-devel",
             OLD + "RUN apt-get install -y cuda-nvcc-$(awk -F. x /etc/version)\n" + MAKE,
             OLD + "RUN apt-get install -y cuda-nvcc-11-8\n" + MAKE,
@@ -92,3 +164,10 @@ def test_a_variable_without_a_value_chooses_no_branch() -> None:
     for asked in ("torch", "torch==2.1.0"):
         found = judged("unpinned-torch", "dockerfile", NIGHTLY.replace("{}", asked), FACTS)
         assert found.outcome is not Outcome.FAIL
+
+
+def test_builds_that_do_not_go_together_are_an_error() -> None:
+    text = RUNTIME + f"RUN pip3 install torch==2.1.0 {INDEX}\nRUN pip3 install torchvision==0.16.0\n"
+    (finding,) = judged(MATE, "dockerfile", text, FACTS).findings
+    assert finding.severity is Severity.ERROR
+    assert finding.message == "torchvision 0.16.0 is built for CUDA 12.1 and torch 2.1.0 for CUDA 11.8"

@@ -501,7 +501,7 @@ class _Reader:
             if pin is not None and not install.version and install.manager != "conda":
                 install = replace(install, version=pin.version, local=install.local or pin.local)
             torch = torches.of_install(install, near, base, self.facts, arm=arm)
-            if not _satisfied(install, state.torches, torch):
+            if not _satisfied(install, state.torches, torch, self.facts):
                 state.torches.append(torch)
 
     def _arm(self, index: int) -> bool:
@@ -596,6 +596,8 @@ class _Reader:
             span = draft.started.command.span
             return Observed.of(draft.started.version, f"what {span.place} starts")
         places = [i for i in draft.installs if i.python and i.manager in ("pip", "uv", "conda", "poetry")]
+        if torch is not None and torch.prefix:  # what lies elsewhere says nothing of the Python that has torch
+            places = [i for i in places if i.prefix == torch.prefix]
         if places:
             return Observed.of(places[-1].python, f"the Python that {places[-1].span.place} installs into")
         for program in ("python", "python3"):
@@ -727,7 +729,7 @@ def _decides(install: Install) -> tuple[object, ...]:
     return install.manager, install.name, install.prefix, install.constraint, bool(install.version or install.specifier)
 
 
-def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
+def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts) -> bool:
     """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
     told = install.url or {"--upgrade", "--force-reinstall", "--target"} & install.options
     if install.manager not in ("pip", "uv") or told or not before:
@@ -743,7 +745,10 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
     if not install.specifier:
         return True
     if there.version.value is None:
-        return there.method == "base"  # its version is not known, but a range rarely excludes it
+        if there.install is None or there.method not in ("pip", "uv"):
+            return there.method == "base"  # its version is not known, but a range rarely excludes it
+        newest = torches.newest_for(there.install, torches.variant_of(there.install.index) or None, facts)
+        return bool(newest) and allows(install.specifier, newest) is True
     return allows(install.specifier, there.version.value) is True
 
 

@@ -5,6 +5,7 @@ The grammar is that of ``pip install --help`` and pip's pages on configuration (
 
 from __future__ import annotations
 
+import configparser
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -95,6 +96,9 @@ def _pip(command: Command, target: str, words: tuple[Word, ...], files: Files) -
     if verb != "install" or given.names() & {"--dry-run", "--help", "-h"}:
         return
     asked = RequestedPackages()
+    written = _written(command, files, asked)
+    if written:
+        command = replace(command, env={**written, **command.env})
     configure(asked, command.env)
     _apply(asked, given)
     for word in command_words(given.rest[1:]):
@@ -158,6 +162,33 @@ def configure(asked: RequestedPackages, env: Mapping[str, str]) -> None:
             # Any value of PIP_NO_CACHE_DIR disables the cache, "off" and 0 too; PIP_NO_BUILD_ISOLATION takes its
             # effect from a false value (both are said so in pip's own source, for compatibility).
             asked.options.add(option)
+
+
+def _written(command: Command, files: Files, asked: RequestedPackages) -> dict[str, str]:
+    """The PIP_ variables that pip's files of configuration stand for, later ones over earlier (pip, "Configuration").
+
+    A file that the build makes, so that nobody knows what it says, is an index that is not known.
+    """
+    home, active, named = (command.env.get(name, "") for name in ("HOME", "VIRTUAL_ENV", "PIP_CONFIG_FILE"))
+    home = home or "/root"
+    paths = ["/etc/pip.conf", f"{home}/.pip/pip.conf", f"{home}/.config/pip/pip.conf"]
+    paths += [f"{active}/pip.conf"] if active else []
+    found: dict[str, str] = {}
+    for path in paths if named == "/dev/null" or not named else [*paths, named]:
+        file = files.read(path, command.cwd)
+        if isinstance(file, str):
+            if file.startswith(("the build ", "it comes from another")):
+                asked.extra_indexes.append(f"`{path}`")
+            continue
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read_string(file.text.lstrip("\n"))
+        except configparser.Error:
+            continue  # pip refuses it, and the build ends there
+        for section in ("global", "install"):
+            for key, value in parser.items(section) if parser.has_section(section) else ():
+                found["PIP_" + key.upper().replace("-", "_")] = value
+    return found
 
 
 def configured(command: Command) -> Mapping[str, str]:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from envkit.subjects.dockerfile import Torch as Installed
 
 Build = TorchRow | TorchOldRow
-_SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
+# Lets patch releases vary alone; "~=" with two numbers holds the first one only (PEP 440).
+_SERIES = re.compile(r"(?:(?:=|==)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?|~=\s*[0-9]+\.[0-9]+\.[0-9]+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,14 @@ def settled(install: Install) -> bool:
     return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
 
 
-def other_cuda(mate: Install, torch: Installed) -> Incompatibility | None:
-    """Whether torchvision or torchaudio names in its local version another CUDA than its torch has.
+def other_cuda(mate: Install, torch: Installed, built: str = "") -> Incompatibility | None:
+    """Whether torchvision or torchaudio is of another CUDA than its torch: by its local version, or as ``built``.
 
     Source: torchvision's own check of the CUDA major at import.
     """
     from envkit.dockerfile.torches import cuda_of  # of files alone, and this module judges machines and images too
 
-    mine, theirs = cuda_of(mate.local), "" if torch.cuda.missing else torch.cuda.value or ""
+    mine, theirs = cuda_of(mate.local) or built, "" if torch.cuda.missing else torch.cuda.value or ""
     if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
         return None
     names = ["the CPU" if cuda == "cpu" else f"CUDA {cuda}" for cuda in (mine, theirs)]

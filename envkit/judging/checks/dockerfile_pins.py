@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
+from envkit.dockerfile.torches import newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import need_stages, need_torch, reached_installs
@@ -215,7 +216,8 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     mates: dict[str, Install] = {}
     for install in dockerfile.installs:
         here = install.prefix == torch.prefix or not install.prefix or not torch.prefix
-        if install.name in ("torchvision", "torchaudio") and install.sure and here and not install.constraint:
+        counts = install.name in ("torchvision", "torchaudio") and install.sure and here and not install.constraint
+        if counts and not _there_already(install, mates.get(install.name)):
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
     skip_if(not fixed, "no version of torchvision or torchaudio is pinned")
@@ -232,10 +234,40 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
-        misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
             yield _unfit(dockerfile, misfit, mate, torch)
+        elif (odd := fit.other_cuda(mate, torch, _built_for(dockerfile, mate, torch, facts))) is not None:
+            # Its METADATA asks for the release alone, so that the installer leaves both as they are.
+            built = {f"torch {torch.version.value}": torch.version.via or torch.span.place}
+            yield error(odd.message, mate.span, {**odd.facts, **built}, odd.fix)
     unknown_if(open_, open_)
+
+
+def _there_already(install: Install, before: Install | None) -> bool:
+    """Whether pip leaves the one that is there, of whichever build it is: its version is the one asked for."""
+    kept = before is not None and before.version == install.version and not install.local and not install.url
+    return kept and not {"--upgrade", "--force-reinstall", "--reinstall", "--target"} & install.options
+
+
+def _built_for(dockerfile: Dockerfile, mate: Install, torch: Torch, facts: Facts) -> str:
+    """The CUDA of the build that an index gives of ``mate``, "" where that is not certain.
+
+    The indexes have torchvision and torchaudio in the builds of the torch that they are made for.
+    """
+    one, order = torch.install, list(dockerfile.installs)
+    if one is None or torch.method not in ("pip", "uv") or mate.manager not in ("pip", "uv") or mate.locked or mate.url:
+        return ""
+    if any(not variant_of(url) for url in (*mate.extra_indexes, *mate.find_links)) or "--no-index" in mate.options:
+        return ""
+    if "arm" in dockerfile.base.platform or "aarch64" in dockerfile.base.platform:
+        return ""
+    placed = next(
+        (number for number, each in enumerate(order) if each.span == one.span and each.name == one.name), None
+    )
+    if placed is None or order.index(mate) < placed:
+        return ""  # it brought its own torch, which a later install of the same release leaves there
+    built = of_install(replace(mate, version=torch.version.value or ""), (), dockerfile.base, facts).cuda
+    return "" if built.missing or built.is_unsupported else built.value or ""
 
 
 def _worst_of_pair(dockerfile: Dockerfile) -> Severity:
