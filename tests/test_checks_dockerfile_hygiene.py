@@ -169,6 +169,9 @@ def test_what_runs_a_download_is_known(command: str, told: bool) -> None:
         ("apt-get update && apt-get install -y git && find /var/lib/apt/lists -type f -delete", False),
         ("apt-get update", False),
         ("apt-get remove -y git", False),
+        ("apt-get install -y git", True),
+        ("echo 1\nRUN apt-get update && apt-get install -y git", True),
+        ("apt-get update && apt-get install -y git && rm -rf /var/lib/apt/lists/*\nRUN apt-get install -y curl", True),
     ],
 )
 def test_what_removes_the_lists_is_known(command: str, left: bool) -> None:

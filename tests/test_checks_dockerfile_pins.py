@@ -69,6 +69,15 @@ def test_a_bound_counts_for_both_indexes() -> None:
     assert judged("extra-index-shadowed", text.format("<2.7")).outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(
+    "first", ["conda install pytorch", "python -m venv /a && /a/bin/pip install https://a/torch-2.6.0-py3-none-any.whl"]
+)
+def test_a_torch_from_elsewhere_hides_no_other_behind_it(first: str) -> None:
+    text = f"FROM python:3.12-slim\nRUN {first}\nRUN pip install torch --extra-index-url {CU118}\n"
+    span = only("extra-index-shadowed", text).span
+    assert span is not None and span.line == 3
+
+
 def test_a_mate_that_brings_torch_is_as_open_as_torch() -> None:
     finding = only("unpinned-torch", "FROM python:3.12-slim\nRUN pip install torchvision\n")
     assert "torchvision brings torch along" in finding.message

@@ -134,6 +134,8 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
         "fail warning"),
     ("host-cuda-device-order-not-pci-bus-id", "h100", {"nvml.gpus.7.name": None}, "unknown"),
     ("host-cuda-device-order-not-pci-bus-id", "desk", {}, "skip"),
+    ("host-cuda-device-order-not-pci-bus-id", "desk",
+        {"nvml.gpus.+": machines.plain("h100")["nvml"]["value"]["gpus"][0]}, "fail note"),
     ("host-disk-space-low", "h100", {"disks": []}, "unknown"),
     ("host-docker-config-not-applied", "h100", {"docker.root": "/var/snap/docker/common"}, "skip"),
     ("host-docker-config-not-applied", "h100", {"daemon_config.data_root": "/data/docker"}, "fail warning"),

@@ -106,6 +106,17 @@ def test_mig_devices_are_as_many_as_instances(instances: int, outcome: Outcome) 
     assert said("host-cdi-devices-differ-from-gpus", machines.host("desk", changes)).outcome is outcome
 
 
+def test_mig_devices_that_go_by_uuids_are_not_counted() -> None:
+    names = [f"nvidia.com/gpu={name}" for name in ("0", "MIG-11111111-2222-3333-4444-555555555555", "all")]
+    changes = {"cdi.0.devices": names, "nvml.gpus.0.mig": "on", "nvml.gpus.0.mig_instances": 2}
+    result = said("host-cdi-devices-differ-from-gpus", machines.host("desk", changes))
+    assert result.outcome is Outcome.UNKNOWN and "MIG devices go by UUIDs" in result.reason
+    assert (
+        said("host-cdi-devices-differ-from-gpus", machines.host("desk", {"cdi.0.devices": names})).outcome
+        is Outcome.PASS
+    )
+
+
 def test_podman_in_dockers_place_is_not_judged_as_docker() -> None:
     host = machine(docker__product="podman", docker__cdi_dirs=None)
     for check in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,7 +20,7 @@ from envkit.model import Observed, Reason, Unknown, ValueState
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.subjects import Host, Image, Placement, SmokeRun
-from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.codec import converted, from_plain, to_plain
 from envkit.subjects.imported import ImportEnd, ImportState
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
@@ -195,6 +195,29 @@ def test_a_word_of_a_newer_version_is_not_observed() -> None:
     nvml["ended"] = "asleep"
     host = from_plain(Host, {"name": "h", "nvml": {"value": nvml, "via": "NVML", "missing": ""}})
     assert host.nvml.state is ValueState.MISSING
+
+
+@dataclass(frozen=True)
+class _Mode:
+    word: Literal["on", "off"]
+
+
+@dataclass(frozen=True)
+class _Device:
+    mode: _Mode | None = None
+
+
+@dataclass(frozen=True)
+class _Machine:
+    device: Observed[_Device]
+
+
+def test_a_newer_word_within_what_may_be_absent_is_not_observed_either() -> None:
+    def read(mode: object) -> Observed[_Device]:
+        return converted(_Machine, {"device": {"value": {"mode": mode}, "via": "NVML", "missing": ""}}).device
+
+    assert read(None).value == _Device() and read({"word": "off"}).value == _Device(_Mode("off"))
+    assert read({"word": "eco"}).missing == "it says 'eco', which this version does not know"
 
 
 def test_an_unknown_word_that_no_observation_holds_is_refused() -> None:

@@ -26,7 +26,7 @@ from envkit.engine.choice import ENGINES
 from envkit.errors import UsageError
 from envkit.explain import explain
 from envkit.facts import show
-from envkit.host import products
+from envkit.host import observe, products
 from envkit.launch import preflight
 from envkit.model import Severity
 from envkit.payload.placement import WAYS
@@ -312,6 +312,7 @@ def test_init_takes_the_newest_torch_that_fits(envkit: Envkit, tmp_path: Path) -
     [
         (("--gpu", "Voodoo 3"), "there are no facts about the GPU `Voodoo 3`"),
         (("--torch", "newest"), "not a release or a range"),
+        (("--torch", "\U0001d7da.8"), "not a release or a range"),
         (("--torch", '2.8"\napt = ["x"]'), "`torch` holds"),
         (("--torch", "2.6", "--gpu", "B200"), "B200"),
         (("--from-host", "--gpu", "H100"), "--from-host and --gpu cannot be used together"),
@@ -335,6 +336,17 @@ def test_a_spec_of_a_machine(machine: str, gpus: tuple[str, ...], tmp_path: Path
     (tmp_path / "envkit.toml").write_text(draft.text(FACTS, tmp_path / "envkit.toml", gpus=found, driver=driver))
     spec = load(tmp_path)
     assert (spec.gpus, str(spec.driver)) == (gpus, driver) and resolve(spec, FACTS)
+
+
+def test_init_takes_the_gpus_and_the_driver_of_this_machine(
+    envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = machines.host("h100")
+    monkeypatch.setattr(observe, "observe_gpus", lambda: host)
+    assert envkit("init", "new", "--from-host").code == 0
+    assert host.nvml.value is not None
+    spec = written(tmp_path / "new")
+    assert (spec["gpus"], spec["driver"]) == (["H100"], host.nvml.value.driver)
 
 
 def test_a_machine_without_gpus_is_one_sentence() -> None:

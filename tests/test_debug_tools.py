@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envkit import debug, facts
 from envkit.debug import cores, sanitizer, stacks, told
-from envkit.debug.job import CommandRun, Tools
-from envkit.debug.records import Allocation, CodeLocation, PythonFrame
-from envkit.debug.stages import STAGES, SkippedStage, State, base_name
+from envkit.debug.job import CommandRun, LocalMachine, Tools
+from envkit.debug.records import Allocation, CodeLocation, PythonFrame, Step, Verdict
+from envkit.debug.stages import STAGES, SkippedStage, State, base_name, how_to_get
+
+FACTS = facts.load()
 
 # A command that used CUDA and failed, where every tool is there.
 FAILED = State(
@@ -35,6 +38,28 @@ def test_a_cause_that_the_output_tells_leaves_the_tools_of_a_gpu_out() -> None:
     why = skipped(replace(FAILED, explanation=output))
     assert why["memcheck"] == "its own output tells the cause (misaligned-address), and no kernel is part of it"
     assert set(skipped(replace(FAILED, explanation=replace(output, confidence=0.4)))) < set(why)
+
+
+def test_a_tool_that_is_not_there_is_to_be_got_only_while_the_cause_is_open() -> None:
+    def told_next(state: State) -> tuple[str, ...]:
+        step = Step(
+            "memcheck", False, "there is no compute-sanitizer", missing="compute-sanitizer", get="pip install it"
+        )
+        request = debug.DebugRequest(state.command)
+        place = Path("nowhere")
+        session = debug._Session(request, LocalMachine(), FACTS, place, place, print, state, 0.0, [step])
+        return debug._next(session, Verdict.UNDECIDED, None, "")
+
+    fault = next(found for each in debugged.recorded()["faults"].values() if (found := each["report"]["kernel"]))
+    assert told_next(FAILED) == ("get compute-sanitizer: pip install it",)
+    assert told_next(replace(FAILED, faults={"core-dump": (debugged.fault(fault),)})) == ()
+    assert told_next(replace(FAILED, explanation=debugged.crash().explanation)) == ()
+
+
+@pytest.mark.parametrize("tool", ["compute-sanitizer", "cuda-gdb", "nsys"])
+def test_a_tool_of_nvidia_s_is_to_be_got_from_its_archive(tool: str) -> None:
+    package = next(row.package for row in reversed(FACTS.tools) if (row.tool, row.how) == (tool, "apt-nvidia"))
+    assert f"apt-get install {package} of NVIDIA's archive" in how_to_get(tool, FACTS)
 
 
 @pytest.mark.parametrize(("stack", "runs"), [("in cudaStreamSynchronize", True), ("in futex_wait", False)])

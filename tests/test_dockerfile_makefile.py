@@ -49,6 +49,11 @@ def test_the_recipes_of_the_goals_run(make: str, makefile: str, wanted: list[str
     assert said(dockerfile(make, makefile)) == wanted
 
 
+def test_gnu_make_s_own_file_goes_before_the_makefile() -> None:
+    subject = dockerfile("make", "x:\n\tpip install x\n", GNUmakefile="x:\n\tpip install torch==2.6.0\n")
+    assert said(subject) == ["torch==2.6.0"]
+
+
 def test_a_finding_is_at_the_line_of_the_makefile() -> None:
     install = dockerfile("make deps", "# first\n\ndeps:\n\tpip install torch==2.6.0\n").installs[-1]
     assert (install.span.path, install.span.line) == ("Makefile", 4)

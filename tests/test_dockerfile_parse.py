@@ -340,6 +340,13 @@ def test_heredocs_say_how_they_are_meant() -> None:
     assert docs[2].content.place(1) == (5, 2)
 
 
+def test_a_heredoc_without_an_end_hides_no_other() -> None:
+    parsed = parse("FROM a\nRUN cat <<A <<B\nx\nB\nCMD z\n", "Dockerfile")
+    assert [problem.message for problem in parsed.problems] == ["the here-document A has no end"]
+    assert [(doc.name, doc.content.value) for doc in parsed.instructions[1].heredocs] == [("B", "x\n")]
+    assert [each.name for each in parsed.instructions] == ["FROM", "RUN", "CMD"]
+
+
 def test_heredocs_of_a_trigger_are_both_its_own_and_onbuilds() -> None:
     onbuild = parse("FROM a\nONBUILD RUN <<EOF\nx\nEOF\n", "Dockerfile").instructions[1]
     assert onbuild.trigger is not None

@@ -319,6 +319,11 @@ def test_a_file_of_requirements() -> None:
     assert [(line.span.line, line.why) for line in lost] == [(14, "line 14 is no requirement (`what is this`)")]
 
 
+def test_a_variable_that_is_not_known_stays_as_it_is_written() -> None:
+    (line,) = parse("torch==${TORCH}+${CU}", "requirements.txt", {"CU": "cu118"})
+    assert isinstance(line, Requirement) and line.specifier == "==${TORCH}+cu118"
+
+
 def asked(texts: dict[str, str], path: str = "a.txt") -> RequestedPackages:
     found = RequestedPackages()
     requirements.follow(found, path, HERE, Folder(texts), "/app", {})

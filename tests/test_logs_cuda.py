@@ -226,6 +226,8 @@ NEW = (
      "out-of-memory", "launch-config"),  # held by processes that a container does not list
     ("RuntimeError: CUDA out of memory. Tried to allocate 17179869183.95 GiB (GPU 0; 8.00 GiB to",
          "out-of-memory", "program-bug"),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 600.00 GiB", "out-of-memory", "program-bug"),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 400.00 GiB", "out-of-memory", "gpu-memory-exhausted"),
     ],
 )  # fmt: skip
 def test_figures_of_memory(line: str, category: str, cause: str) -> None:

@@ -104,6 +104,11 @@ def test_no_value_is_not_a_value() -> None:
         nothing.need("x")
 
 
+def test_a_doubt_reads_as_its_reason_alone_whatever_it_is_worth() -> None:
+    doubt = Unknown("the driver was not observed", Severity.NOTE, "Dockerfile")
+    assert (str(doubt), doubt.at_most, doubt.about) == ("the driver was not observed", Severity.NOTE, "Dockerfile")
+
+
 def test_the_nouns_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(PASS, "outcome", Outcome.FAIL)  # noqa: B010  an assignment would not get past mypy

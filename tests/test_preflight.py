@@ -286,3 +286,14 @@ def test_a_gpu_must_have_had_a_part_where_the_job_gets_one_and_something_ran(
 ) -> None:
     request = preflight.PreflightRequest("", job_from(gpus=gpus), level)
     assert preflight._needs_gpu(request, None) is wanted
+
+
+@pytest.mark.parametrize(
+    ("modes", "shared"),
+    [(("default", "default"), True), (("default", "exclusive process"), False), (("prohibited", "default"), False)],
+)
+def test_tests_begin_beside_the_probe_only_where_every_gpu_takes_several_processes(
+    modes: tuple[str, str], shared: bool
+) -> None:
+    changes = {f"nvml.gpus.{number}.compute_mode": mode for number, mode in enumerate(modes)}
+    assert preflight._shared(machines.host("h100", changes)) is shared

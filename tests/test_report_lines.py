@@ -169,3 +169,8 @@ def test_a_word_longer_than_a_line_runs_over_it_unbroken() -> None:
     ]
     assert wrapped("one-two-three", 5) == ["one-two-three"]
     assert wrapped("", 20, "  ") == [""]
+
+
+def test_without_being_asked_for_no_color_is_used() -> None:
+    judged = [failed(finding(1, 6, 12))]
+    assert render(judged, merged(judged, 0.1), Severity.ERROR) == shown(*judged)

@@ -244,6 +244,13 @@ def test_a_system_with_another_python() -> None:
     assert len(error.chain) == 2
 
 
+def test_where_an_image_does_not_fit_the_wheels_may() -> None:
+    error = refused(base="ngc", tag="25.01-py3")
+    assert "contains Python 3.12, but the spec says 3.11" in error.message
+    assert error.nearest[0] == 'base = "wheels"'
+    assert grant(error.nearest[0], base="ngc", tag="25.01-py3").image == "debian:12-slim"
+
+
 def test_a_system_older_than_the_wheels(tmp_path: Path) -> None:
     def aged(row: dict[str, object]) -> None:
         row["glibc"] = "2.17" if row["name"] == "debian12" else row["glibc"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from envkit.payload.smoke.compilers import (
     stages,
     triton_autotune,
 )
+from envkit.payload.smoke.compilers.torch_compile import mapped_below
 from envkit.payload.smoke.compilers.triton_autotune import CONFIGS, TOO_LARGE, TRAP, TuningResult
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -209,6 +211,17 @@ def test_machine_code_is_counted_wherever_it_lies(tmp_path: Path) -> None:
     for name in ("x.cubin", "a/b/y.cubin", "a/z.ptx"):
         (tmp_path / name).touch()
     assert compile_gpu.made_below(str(tmp_path)) == 2
+
+
+def test_only_shared_objects_below_the_folder_count_as_mapped(tmp_path: Path) -> None:
+    (tmp_path / "kernel.so").write_bytes(b"code")
+    (tmp_path / "table.bin").write_bytes(b"data")
+    files = [(tmp_path / name).open("rb") for name in ("kernel.so", "table.bin")]
+    views = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for file in files]
+    assert mapped_below(str(tmp_path)) == 1
+    for each in (*views, *files):
+        each.close()
+    assert mapped_below(str(tmp_path)) == 0
 
 
 def test_a_package_whose_files_tell_nothing_names_no_reason(tmp_path: Path) -> None:

@@ -217,6 +217,10 @@ def test_ranks_that_differ_are_named() -> None:
     assert rank_versions.differing([told[0], told[2]]) == {}
 
 
+def test_a_library_that_no_rank_has_mapped_is_absent() -> None:
+    assert rank_versions.asked("libnone-of-this-name.so", "getVersion") == "absent"
+
+
 def test_a_barrier_that_does_not_hold_is_counted() -> None:
     assert nccl_collectives.too_early([(0.0, 1.01), (1.0, 1.02)]) == 0
     assert nccl_collectives.too_early([(0.0, 0.5), (1.0, 1.02), (0.1, 0.9)]) == 2

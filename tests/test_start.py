@@ -16,11 +16,12 @@ from envkit.judging.checks.start import environment_changes
 from envkit.judging.judge import judge
 from envkit.model import Observed, Outcome, Severity, ValueState
 from envkit.payload.begin import BEGAN
+from envkit.report import summary
 from envkit.runner import runner
 from envkit.runner.runner import InEngine
 from envkit.runner.start import GUARD, Unclear, planned, unwrapped
 from envkit.subjects import Image
-from envkit.subjects.image import Process, Start, StartReached, Variable
+from envkit.subjects.image import Content, Process, Start, StartReached, Variable
 from envkit.system.proc import Completed
 
 OWN = ["/envkit/envkit.pyz", "probe", "--nonce", "n"]
@@ -288,3 +289,24 @@ def test_changes_are_told_by_who_made_them() -> None:
         ("PATH", "/bin", "/v/bin:/bin", "the entry point"),
         ("OMP_NUM_THREADS", None, "1", "Python's own start"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "rows"),
+    [
+        ((), (("by content", "30 libraries, 2.50 GB", ""),)),
+        (
+            ("/v/libb.so", "/v/liba.so"),
+            (
+                ("by content", "30 libraries, 2.50 GB", ""),
+                ("by size and time alone", "2, 0.50 GB", "liba.so, libb.so"),
+            ),
+        ),
+    ],
+)
+def test_libraries_that_were_not_compared_by_content_are_named(
+    left: tuple[str, ...], rows: tuple[tuple[str, str, str], ...]
+) -> None:
+    content = Content(30, 2_500_000_000, left, 500_000_000 if left else 0)
+    tables = summary.image(Image("x", content=Observed.of(content, "RECORD")))
+    assert next(each.rows for each in tables if each.title.startswith("how the libraries were compared")) == rows

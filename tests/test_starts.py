@@ -100,6 +100,16 @@ def test_a_dockerfile_is_its_own_start(folder: Path) -> None:
     assert [word.value for word in read("Dockerfile").job] == ["python", "train.py"]
 
 
+@pytest.mark.parametrize(("flag", "executable"), [("", False), ("--chmod=755 ", True)])
+def test_a_script_that_the_dockerfile_holds_may_be_executed_only_where_it_says_so(
+    folder: Path, flag: str, executable: bool
+) -> None:
+    text = f'FROM python:3.11-slim\nCOPY {flag}<<E /entry.sh\n#!/bin/sh\nexec "$@"\nE\nENTRYPOINT ["/entry.sh"]\n'
+    (folder / "Dockerfile").write_text(text)
+    (folder / "Dockerfile").chmod(0o755)  # which says nothing of what the image will hold
+    assert [(one.path, one.executable) for one in read("Dockerfile").scripts] == [("/entry.sh", executable)]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

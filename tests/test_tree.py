@@ -405,6 +405,23 @@ def test_what_changes_after_it_was_listed_is_unreadable(tmp_path: Path) -> None:
                 tree.sha256(path)
 
 
+def test_a_folder_that_cannot_be_opened_hides_none_beside_it(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"1")
+        handle = os.open(tmp_path / name, os.O_RDONLY)
+        for size in (*[255] * 15, 247):  # 4090 characters, which is too long only together with the tree's own place
+            os.mkdir("x" * size, dir_fd=handle)
+            below = os.open("x" * size, os.O_RDONLY, dir_fd=handle)
+            os.close(handle)
+            handle = below
+        os.close(handle)
+    with open_tree(str(tmp_path), no_engine, quiet) as tree:
+        assert {path[:4] for path in tree.unread} == {"/a/x", "/b/x"}
+        assert set(tree.unread.values()) == {"File name too long"}
+        assert {"/a/file", "/b/file"} <= set(tree.entries)
+
+
 def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir(mode=0)
     (tmp_path / "f").write_bytes(b"1")

@@ -58,6 +58,14 @@ def test_every_document_and_every_item_of_a_list_counts() -> None:
     assert "workload-gpu-not-requested" in fired("kubernetes", f"apiVersion: v1\nkind: Service\n---\n{pod}\n")
 
 
+@pytest.mark.parametrize(("value", "set_for"), [("all", True), ("void", False)])
+def test_a_container_that_sets_its_gpus_is_found_behind_others_that_do_not(value: str, set_for: bool) -> None:
+    image = "image: 'nvcr.io/nvidia/pytorch:24.05-py3', resources: {limits: {nvidia.com/gpu: 1}}"
+    env = f"env: [{{name: NVIDIA_VISIBLE_DEVICES, value: {value}}}]"
+    pod = f"apiVersion: v1\nkind: Pod\nspec: {{containers: [{{name: a, {image}}}, {{name: b, {image}, {env}}}]}}\n"
+    assert ("workload-visible-devices-set-in-pod" in fired("kubernetes", pod)) is set_for
+
+
 def test_an_init_container_needs_no_gpu() -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nspec:\n  initContainers:\n"

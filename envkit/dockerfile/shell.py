@@ -147,8 +147,6 @@ class _Walk(Commands):
                 status = Status.FALSE if right is Status.FALSE else Status.OPEN
             else:  # whoever goes on after "|| exit" came from the left; else it is the right's word that decides
                 status = Status.LIKELY if branch.stop else Status.OPEN if right is Status.FALSE else right
-        if not state.stop:
-            state.level = level
         return status
 
     def pipeline(self, node: tree.Pipeline, source: tree.Source, state: State, after: str, must: bool) -> Status:

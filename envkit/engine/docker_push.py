@@ -20,6 +20,7 @@ import docker
 import docker.auth
 import docker.errors
 import requests.exceptions
+import urllib3.exceptions
 
 from envkit.credentials import redacted_text
 from envkit.engine import Say
@@ -37,6 +38,11 @@ _RESTORES = (
     "-c",
     'read line && exit 0; if [ "$1" ]; then docker tag "$1" "$0"; else docker image rm "$0"; fi',
 )
+# How a push ends early; urllib3's own are those of an engine that ends in the middle.
+_ENDS = (
+    docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError,
+    OSError, ValueError,
+)  # fmt: skip
 _REFUSED = re.compile(
     r"unauthorized|no basic auth credentials|authentication required|access to the resource is denied|^denied", re.I
 )
@@ -128,7 +134,7 @@ def _followed(
             for event in api.push(repository, tag, stream=True, auth_config=dict(credentials), decode=True):
                 events.put(event)
             events.put(None)
-        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
+        except _ENDS as error:
             events.put(error)
 
     threading.Thread(target=listen, daemon=True).start()
@@ -142,8 +148,10 @@ def _followed(
         if event is None:
             break
         if isinstance(event, Exception):
-            text = getattr(event, "explanation", "") or words_of(event)
-            raise trouble(str(text), host)
+            if text := str(getattr(event, "explanation", "") or ""):
+                raise trouble(text, host)
+            said = f"the engine broke off the push: {one_line(words_of(event))}"
+            raise Undecided(said, "look at the engine's log, and push again: layers that arrived are kept")
         if text := str(event.get("error") or ""):
             raise trouble(text, host)
         digest = str((event.get("aux") or {}).get("Digest") or digest)

@@ -6,6 +6,7 @@ PyTorch's own index) stays unread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from email.parser import HeaderParser
 
@@ -57,7 +58,7 @@ def wheels(release: Torch, names: Iterable[str], machine: str) -> dict[str, str]
             continue
         if any(platform.endswith(machine) for platform in platforms):
             for tag in parse_wheel_filename(name)[3]:
-                if tag.interpreter.startswith("cp") and tag.interpreter[2:].isdigit():
+                if re.fullmatch(r"cp[0-9]+", tag.interpreter):
                     found[tag.interpreter + ("t" if tag.abi.endswith("t") else "")] = name
     return dict(sorted(found.items(), key=lambda item: (int(item[0][2:].rstrip("t")), item[0])))
 

@@ -49,7 +49,7 @@ def _once(found: Sequence[tuple[str, Finding]]) -> Iterator[tuple[str, Finding, 
         path = finding.span.path if finding.span else id(finding)
         alike.setdefault((check, finding.severity, finding.message, finding.fix, path), []).append(finding)
     for key, same in alike.items():
-        numbers = sorted({one.span.line for one in same if one.span} - {same[0].span.line if same[0].span else 0})
+        numbers = sorted({one.span.line for one in same if one.span})[1:]
         lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else ""
         yield str(key[0]), same[0], lines
 
