@@ -19,7 +19,7 @@ from typing import Any
 from envkit.model import Observed, is_observation
 from envkit.subjects import Audit, Host, Launch
 from envkit.subjects.codec import from_plain, to_plain
-from envkit.subjects.launch import Job
+from envkit.subjects.declared import Job
 
 DATA = Path(__file__).parent / "data" / "machine"
 LAUNCHES = Path(__file__).parent / "data" / "launch"

@@ -30,7 +30,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan import pushed
 from envkit.plan.image_table import ImageTable
 from envkit.plan.spec import Flavor, load
-from envkit.subjects.launch import Mount
+from envkit.subjects.declared import Mount
 from envkit.system import proc
 
 STACK = Path(__file__).resolve().parents[1] / "images" / "torch-2.6-cu124"

@@ -11,7 +11,7 @@ import pytest
 from envkit.engine import Bind
 from envkit.errors import UsageError
 from envkit.launch import job
-from envkit.subjects.launch import Mount
+from envkit.subjects.declared import Mount
 
 ME = os.getuid()
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from envkit.engine import Engine
 from envkit.errors import Undecided, UsageError
 from envkit.host.root import HostRoot
-from envkit.launch import launch
+from envkit.launch import docker_options, launch
 from envkit.subjects import Launch
 from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.declared import UNDECLARED, Job, Mount
 from envkit.subjects.host import Limit
-from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, Inside, Job, Mount
+from envkit.subjects.launch import Account, CompatLibrary, Inside
 
 HOST = machines.host("h100")
 TELLS = {"format": 1, "CUDA version": "13.1", "driver": [535, 580], "device": [2, 14]}
@@ -72,7 +73,7 @@ def seen(
 def test_a_file_of_variables_is_read_as_the_engine_reads_it(tmp_path: Path, text: str, found: dict[str, str]) -> None:
     file = tmp_path / "env"
     file.write_bytes(text.encode())
-    assert launch.read_env_file(file, {"MINE": "here"}) == found
+    assert docker_options.read_env_file(file, {"MINE": "here"}) == found
 
 
 @pytest.mark.parametrize(
@@ -90,15 +91,15 @@ def test_a_bad_line_is_one_clear_error_without_its_value(tmp_path: Path, data: b
     file = tmp_path / "env"
     file.write_bytes(data)
     with pytest.raises(UsageError, match=message) as caught:
-        launch.read_env_file(file, {})
+        docker_options.read_env_file(file, {})
     assert "hidden" not in caught.value.message
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: no such file"):
-        launch.read_env_file(tmp_path / "env", {})
+        docker_options.read_env_file(tmp_path / "env", {})
     with pytest.raises(UsageError, match="cannot be read: it is a folder"):
-        launch.read_env_file(tmp_path, {})
+        docker_options.read_env_file(tmp_path, {})
 
 
 # --- options
@@ -120,7 +121,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_are_named_as_to_docker(wish: str, names: tuple[str, ...]) -> None:
-    assert launch.gpus_of(wish) == names
+    assert docker_options.gpus_of(wish) == names
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_gpus_are_named_as_to_docker(wish: str, names: tuple[str, ...]) -> None:
 )
 def test_no_gpus_are_named_by_these(wish: str) -> None:
     with pytest.raises(UsageError):
-        launch.gpus_of(wish)
+        docker_options.gpus_of(wish)
 
 
 @pytest.mark.parametrize(
@@ -136,21 +137,21 @@ def test_no_gpus_are_named_by_these(wish: str) -> None:
     [("64m", 64 << 20), ("1g", 1 << 30), ("1.5G", 3 << 29), ("512", 512), ("16GiB", 16 << 30), ("2kb", 2048)],
 )
 def test_sizes_are_those_of_the_engine(text: str, size: int) -> None:
-    assert launch.size(text, "--shm-size") == size
+    assert docker_options.size(text, "--shm-size") == size
 
 
 def test_what_nobody_declared_is_so_said() -> None:
-    job = launch.job_from(caller={})
+    job = docker_options.job_from(caller={})
     assert (job.gpus.missing, job.user.missing, job.limits.missing, job.workers.missing) == (UNDECLARED,) * 4
     assert job.shm.value == 64 << 20
     assert "default" in job.shm.via
-    assert launch.job_from(ipc="host", caller={}).shm.value is None
+    assert docker_options.job_from(ipc="host", caller={}).shm.value is None
 
 
 def test_a_declared_job_is_all_there(tmp_path: Path) -> None:
     file = tmp_path / "env"
     file.write_text("A=file\nB=file\nC\n")
-    job = launch.job_from(
+    job = docker_options.job_from(
         gpus="device=0,1", way="cdi", nodes=2, ranks=2, workers=4, env=["B=line", "D"], env_files=[file],
         caller={"C": "mine", "D": "mine"}, shm="16g", memory="64g", network="host", user="1000:1000",
         ulimits=["memlock=-1", "nofile=1024:2048"], mounts=["/data:/data:ro", "cache:/root/.cache"],
@@ -178,39 +179,39 @@ def test_a_declared_job_is_all_there(tmp_path: Path) -> None:
     ],
 )
 def test_the_least_that_means_something_is_taken(name: str, least: float, means: float | None, below: float) -> None:
-    job = launch.job_from(**{name: least}, caller={})  # type: ignore[arg-type]  # options of several types
+    job = docker_options.job_from(**{name: least}, caller={})  # type: ignore[arg-type]  # options of several types
     assert getattr(job, name).value == means
     with pytest.raises(UsageError, match=f"{below:g}"):
-        launch.job_from(**{name: below}, caller={})  # type: ignore[arg-type]
+        docker_options.job_from(**{name: below}, caller={})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cpus", [float("inf"), float("nan")])
 def test_no_job_has_all_processors_that_there_could_be(cpus: float) -> None:
     with pytest.raises(UsageError, match="cannot have"):
-        launch.job_from(cpus=cpus, caller={})
+        docker_options.job_from(cpus=cpus, caller={})
 
 
 def test_options_that_mean_nothing_are_refused() -> None:
     for wrong in (
-        lambda: launch.job_from(way="magic"),
-        lambda: launch.job_from(nodes=0),
-        lambda: launch.job_from(workers=-1),
-        lambda: launch.job_from(shm="much"),
-        lambda: launch.job_from(ulimits=["memlock"]),
-        lambda: launch.job_from(mounts=["/data"]),
-        lambda: launch.job_from(mounts=["/data:relative"]),
-        lambda: launch.job_from(ulimits=["foo=3"]),
-        lambda: launch.job_from(ulimits=["nofile=5:3"]),
-        lambda: launch.job_from(ulimits=["nofile=-1:3"]),
-        lambda: launch.job_from(ipc="foo"),
-        lambda: launch.job_from(network=""),
-        lambda: launch.job_from(user="a:b:c"),
-        lambda: launch.job_from(user=""),
-        lambda: launch.job_from(tmpfs=["relative"]),
-        lambda: launch.job_from(shm="9" * 400),
-        lambda: launch.job_from(memory="99999999999g"),
-        lambda: launch.job_from(checkpoint="run"),
-        lambda: launch.job_from(env=["=1"]),
+        lambda: docker_options.job_from(way="magic"),
+        lambda: docker_options.job_from(nodes=0),
+        lambda: docker_options.job_from(workers=-1),
+        lambda: docker_options.job_from(shm="much"),
+        lambda: docker_options.job_from(ulimits=["memlock"]),
+        lambda: docker_options.job_from(mounts=["/data"]),
+        lambda: docker_options.job_from(mounts=["/data:relative"]),
+        lambda: docker_options.job_from(ulimits=["foo=3"]),
+        lambda: docker_options.job_from(ulimits=["nofile=5:3"]),
+        lambda: docker_options.job_from(ulimits=["nofile=-1:3"]),
+        lambda: docker_options.job_from(ipc="foo"),
+        lambda: docker_options.job_from(network=""),
+        lambda: docker_options.job_from(user="a:b:c"),
+        lambda: docker_options.job_from(user=""),
+        lambda: docker_options.job_from(tmpfs=["relative"]),
+        lambda: docker_options.job_from(shm="9" * 400),
+        lambda: docker_options.job_from(memory="99999999999g"),
+        lambda: docker_options.job_from(checkpoint="run"),
+        lambda: docker_options.job_from(env=["=1"]),
     ):
         with pytest.raises(UsageError) as caught:
             wrong()
@@ -219,11 +220,11 @@ def test_options_that_mean_nothing_are_refused() -> None:
 
 @pytest.mark.parametrize("ipc", ["host", "none", "container:other"])
 def test_the_size_of_a_shared_dev_shm_is_not_the_jobs_to_say(ipc: str) -> None:
-    assert launch.job_from(ipc=ipc, shm="16g", caller={}).shm.missing
+    assert docker_options.job_from(ipc=ipc, shm="16g", caller={}).shm.missing
 
 
 def test_a_limit_of_nothing_is_the_engines_word_for_none() -> None:
-    job = launch.job_from(memory="0", shm="0", ipc="shareable", caller={})
+    job = docker_options.job_from(memory="0", shm="0", ipc="shareable", caller={})
     assert job.memory.missing == "not declared"
     assert job.shm.value == 64 << 20
 
@@ -242,19 +243,20 @@ def test_a_limit_of_nothing_is_the_engines_word_for_none() -> None:
 def test_an_entry_point_comes_before_a_command_as_the_engine_puts_it(
     tmp_path: Path, config: dict[str, object], given: list[str] | None, words: tuple[str, ...]
 ) -> None:
-    made = seen(tmp_path, {"/guard": b"#!/bin/sh\n"}, launch.job_from(command=given, caller={}), config)
+    made = seen(tmp_path, {"/guard": b"#!/bin/sh\n"}, docker_options.job_from(command=given, caller={}), config)
     assert made.job.command.value == words
 
 
 def test_an_image_without_accounts_is_no_riddle(tmp_path: Path) -> None:
-    made = seen(tmp_path, {"/x": b""}, launch.job_from(caller={}))
+    made = seen(tmp_path, {"/x": b""}, docker_options.job_from(caller={}))
     assert made.accounts.value == ()
     assert made.paths.value is not None
     assert "/root" in made.paths.value
 
 
 def test_the_environment_is_the_images_under_the_jobs_and_holds_no_secret(tmp_path: Path) -> None:
-    job = launch.job_from(env=["LD_LIBRARY_PATH=/mine", "HF_TOKEN=hf_x", "WANDB_API_KEY=x", "HOME=/work"], caller={})
+    words = ["LD_LIBRARY_PATH=/mine", "HF_TOKEN=hf_x", "WANDB_API_KEY=x", "HOME=/work"]
+    job = docker_options.job_from(env=words, caller={})
     made = seen(
         tmp_path,
         {"/etc/passwd": b"root:x:0:0::/root:/bin/sh\n"},
@@ -268,7 +270,7 @@ def test_the_environment_is_the_images_under_the_jobs_and_holds_no_secret(tmp_pa
 
 
 def test_paths_users_and_the_program_are_looked_up_in_the_image(tmp_path: Path) -> None:
-    job = launch.job_from(
+    job = docker_options.job_from(
         env=["LD_LIBRARY_PATH=/usr/local/cuda/lib64/:/none", "LD_PRELOAD=/lib/x.so"], command=["tool", "x"], caller={}
     )
     files: dict[str, bytes | str] = {
@@ -282,7 +284,7 @@ def test_paths_users_and_the_program_are_looked_up_in_the_image(tmp_path: Path) 
     with image(tmp_path, files, config={"Env": ["PATH=/usr/bin"]}, modes={"/usr/bin/tool": 0o755}):
         made = launch.observe(str(tmp_path / "image.tar"), HOST, job, no_engine, quiet)
         other = launch.observe(
-            str(tmp_path / "image.tar"), HOST, launch.job_from(command=["data"], caller={}), no_engine, quiet
+            str(tmp_path / "image.tar"), HOST, docker_options.job_from(command=["data"], caller={}), no_engine, quiet
         )
     paths = made.paths.value or {}
     assert paths["/usr/local/cuda/lib64"] == Inside("directory", "/usr/local/cuda-13.0/lib64", 0, 0, 0o755)
@@ -303,7 +305,7 @@ def test_an_engine_that_does_not_answer_leaves_the_image_open() -> None:
     def silent() -> Engine:
         raise Undecided("no engine answers")
 
-    made = launch.observe("trainer:1", HOST, launch.job_from(env=["A=1"], caller={}), silent, quiet)
+    made = launch.observe("trainer:1", HOST, docker_options.job_from(env=["A=1"], caller={}), silent, quiet)
     assert "no engine answers" in made.image.missing
     assert made.job.environment.value is None
     assert made.host is HOST
@@ -385,7 +387,7 @@ def test_what_is_mounted_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o750)
     (tmp_path / "file").write_text("x")
     there = HostRoot(Path("/"), {})
-    job = launch.job_from(
+    job = docker_options.job_from(
         mounts=[f"{tmp_path}/data:/data", f"{tmp_path}/file:/f", f"{tmp_path}/no:/no", "cache:/c"], caller={}
     )
     with image(tmp_path, {"/x": b""}):
@@ -398,5 +400,5 @@ def test_what_is_mounted_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_mounts_of_a_recorded_machine_stay_open(tmp_path: Path) -> None:
-    made = seen(tmp_path, {"/x": b""}, launch.job_from(mounts=["/data:/data"], caller={}))
+    made = seen(tmp_path, {"/x": b""}, docker_options.job_from(mounts=["/data:/data"], caller={}))
     assert [one.kind.missing for one in made.job.mounts.value or ()] == ["the machine was recorded elsewhere"]

@@ -17,7 +17,7 @@ from envkit.judging.checks._launch import JobUser, may_write
 from envkit.judging.judge import checks, judge, run
 from envkit.model import Observed, Outcome, Result
 from envkit.subjects import Audit, Host, Launch
-from envkit.subjects.launch import Job
+from envkit.subjects.declared import Job
 
 FACTS = facts.load()
 CHECKS = {name: check for name, check in checks().items() if Launch in check.subjects}

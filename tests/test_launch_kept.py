@@ -10,9 +10,9 @@ import pytest
 from test_prove import FakeEngine, layer
 
 from envkit.host.root import HostRoot
-from envkit.launch import launch
+from envkit.launch import docker_options, launch
 from envkit.subjects import Host, Launch
-from envkit.subjects.launch import Job
+from envkit.subjects.declared import Job
 
 IMAGE = "team/job:1"
 PASSWD = b"root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n"
@@ -37,7 +37,7 @@ def engine() -> Counting:
 
 
 def job(*command: str, env: Sequence[str] = (), volume: str = "/tmp:/data") -> Job:
-    return launch.job_from(gpus="none", env=env, mounts=[volume], command=command or ("python3", "train.py"))
+    return docker_options.job_from(gpus="none", env=env, mounts=[volume], command=command or ("python3", "train.py"))
 
 
 def seen(engine: Counting, asked: Job, kept: Path | None) -> Launch:

@@ -16,7 +16,7 @@ import pytest
 
 from envkit.errors import UsageError
 from envkit.launch import preflight
-from envkit.launch.launch import job_from
+from envkit.launch.docker_options import job_from
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
 from envkit.subjects import Host, saved
 from envkit.subjects.codec import to_plain

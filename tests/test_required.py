@@ -21,7 +21,7 @@ from envkit.doctor import contracts, doctor
 from envkit.errors import UsageError
 from envkit.judging import judge, required
 from envkit.launch import preflight
-from envkit.launch.launch import job_from
+from envkit.launch.docker_options import job_from
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Reason, Report, Result, Span, Subject
 from envkit.payload.smoke import TESTS
 from envkit.report.covered import behind, left

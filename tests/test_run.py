@@ -51,6 +51,15 @@ print(*sys.modules)
     assert loaded.isdisjoint({*(f"envkit.{room}" for room in rooms), "envkit.subjects.dockerfile", "docker"})
 
 
+def test_without_preflight_no_record_of_a_machine_or_an_image_is_made() -> None:
+    code = "import sys, envkit.cli.jobs, envkit.launch.job, envkit.launch.docker_options; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "envkit.subjects.declared" in loaded
+    assert loaded.isdisjoint({f"envkit.subjects.{kind}" for kind in ("audit", "host", "image", "launch")})
+    assert "envkit.host" not in loaded
+
+
 # The line of `docker run`.
 
 

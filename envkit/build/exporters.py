@@ -22,7 +22,7 @@ from envkit.build.task import BROUGHT_GUARD, SHM_BYTES, Task, brought_guard, ent
 from envkit.errors import UsageError, one_line
 from envkit.plan.lockfile import Lock, built_for, requirements, upto
 from envkit.plan.spec import Flavor
-from envkit.subjects.launch import Mount
+from envkit.subjects.declared import Mount
 
 _EXTENSIONS = ("ms-python.python", "ms-toolsai.jupyter", "ms-vscode.cpptools", "nvidia.nsight-vscode-edition")
 _CAPABILITIES = ("SYS_PTRACE", "PERFMON")

@@ -29,7 +29,7 @@ from envkit.build.task import (
 )
 from envkit.errors import UsageError, one_line
 from envkit.plan.lockfile import Lock
-from envkit.subjects.launch import Mount
+from envkit.subjects.declared import Mount
 
 _CLAIMS = {WORKSPACE: ("workspace", "100Gi"), HOME: ("home", "50Gi")}
 _PORT = 29400  # of the first worker, where the others meet it; torchrun's own

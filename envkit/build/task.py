@@ -11,7 +11,7 @@ from envkit.build.render import guard_text
 from envkit.credentials import names_secret
 from envkit.errors import UsageError, one_line
 from envkit.plan.lockfile import Lock
-from envkit.subjects.launch import Mount
+from envkit.subjects.declared import Mount
 
 GUARD = "/usr/share/envkit/guard.py"  # in an image with a guard
 BROUGHT_GUARD = "/envkit/guard.py"  # in a container whose file brings it

@@ -138,13 +138,13 @@ def _task(
     from envkit.build.flags import WORKSPACE
     from envkit.build.possible import image_name
     from envkit.build.task import Task
-    from envkit.launch import job, launch
+    from envkit.launch import docker_options, job
     from envkit.plan import pushed
 
     if gpus not in ("", "all", "none") and not (gpus.isdecimal() and len(gpus) < 4):
         raise UsageError(f"`{gpus[:40]}` is no number of GPUs", "write all, none or a number below 1000")
     asked = gpus or ("1" if kind in _BY_NUMBER else "all")
-    read = launch.job_from(env=env or (), env_files=env_files or (), mounts=volumes, shm=shm, memory=memory)
+    read = docker_options.job_from(env=env or (), env_files=env_files or (), mounts=volumes, shm=shm, memory=memory)
     places = pushed.places(spec, lock, flavor)
     if image:
         image_name(image)
@@ -163,8 +163,8 @@ def _task(
         binds=tuple(read.mounts.value or ()),
         workdir=job.working_folder(workdir) or lock.inside.place or WORKSPACE,
         user=job.user_of(user) or ((account.uid, account.uid) if account else (os.getuid(), os.getgid())),
-        shm=launch.size(shm, "--shm-size") if shm else None,
-        memory=launch.size(memory, "--memory") if memory else None,
+        shm=docker_options.size(shm, "--shm-size") if shm else None,
+        memory=docker_options.size(memory, "--memory") if memory else None,
         preflight=preflight,
     )
 

@@ -218,15 +218,15 @@ def debug(
         from envkit.debug import container
         from envkit.engine import Ability, DeclaredStart, needs
         from envkit.engine.choice import connect
+        from envkit.launch import docker_options
         from envkit.launch import job as jobs
-        from envkit.launch import launch
         from envkit.runner import runner
 
         shown, bound = runner.default_gpus(gpus), container.volumes(volume or ())
         connected = connect(engine, say)
         needs(connected, Ability.FOLLOW)
         runner.are_here(shown, connected)
-        variables = launch.job_from(env=env or ()).environment.value or {}
+        variables = docker_options.job_from(env=env or ()).environment.value or {}
         who = ":".join(map(str, jobs.user_of(user) or ()))
         placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
         joined = jobs.network(network) if network else ""

@@ -125,7 +125,7 @@ def _options(
     workdir: str | None,
 ) -> JobOptions:
     """What the options mean, before any work."""
-    from envkit.launch import job, launch
+    from envkit.launch import docker_options, job
     from envkit.runner.asked import default_gpus
 
     words: dict[str, list[str]] = {
@@ -140,7 +140,7 @@ def _options(
         job.port(one)
     if network:
         job.network(network)
-    read = launch.job_from(
+    read = docker_options.job_from(
         env=env or (), env_files=env_files or (), mounts=volumes, shm=shm_size, memory=memory, ipc=ipc, ulimits=ulimits
     )
     return job.JobOptions(

@@ -181,7 +181,7 @@ def preflight(
     """
     from envkit import report as reports
     from envkit.engine.choice import connect
-    from envkit.launch import launch
+    from envkit.launch import docker_options
     from envkit.launch import preflight as flights
     from envkit.runner import runner
     from envkit.system import files
@@ -198,7 +198,7 @@ def preflight(
         printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
         options.writable(report)
         _startable(command)
-        job = launch.job_from(
+        job = docker_options.job_from(
             gpus=gpus,
             way=way,
             nodes=nodes,

@@ -19,12 +19,12 @@ from envkit.build.flags import HOME, WORKSPACE, run_flags, stack
 from envkit.credentials import names_secret
 from envkit.engine import Ability, Bind, Engine, JobRequest
 from envkit.errors import UsageError, one_line
-from envkit.launch import launch
+from envkit.launch import docker_options
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor, Spec
 from envkit.runner import asked
-from envkit.subjects.launch import Job, Mount
+from envkit.subjects.declared import Job, Mount
 from envkit.system import files
 from envkit.system.files import cache_dir
 
@@ -252,7 +252,7 @@ def declared(job: JobRequest) -> Job:
             said.setdefault(word, []).append(next(words))
     last = {name: values[-1] for name, values in said.items()}
     gpus = ",".join(job.gpus)
-    return launch.job_from(
+    return docker_options.job_from(
         gpus=gpus if gpus == "all" else f"device={gpus}" if gpus else "none",
         env=[f"{name}={value}" for name, value in job.env.items()],
         shm=last.get("--shm-size"),

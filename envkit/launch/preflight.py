@@ -29,8 +29,8 @@ from envkit.judging import judge, required
 from envkit.launch import launch
 from envkit.model import Coverage, Finding, NoGpu, Observed, Outcome, Report, Result, Severity, Subject
 from envkit.subjects import Host, Launch, codec, saved
+from envkit.subjects.declared import Job
 from envkit.subjects.host.expected import Expected, ExpectedChecks
-from envkit.subjects.launch import Job
 from envkit.system import proc
 
 if TYPE_CHECKING:

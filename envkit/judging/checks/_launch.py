@@ -16,9 +16,10 @@ from envkit.judging.checks._host import gpu_name, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Observed, Reason, Skip
 from envkit.subjects.audit import Audit, DriverFile, TorchFiles
+from envkit.subjects.declared import Mount
 from envkit.subjects.host import Gpu
 from envkit.subjects.image import NO_PROMISE
-from envkit.subjects.launch import Account, Launch, Mount
+from envkit.subjects.launch import Account, Launch
 from envkit.versions import Sm
 
 T = TypeVar("T")

@@ -11,7 +11,8 @@ from envkit.judging import variables as judgement
 from envkit.judging.checks import _launch as job
 from envkit.judging.checks._outcomes import error, or_skip, or_unknown, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.launch import Inside, Launch, Mount
+from envkit.subjects.declared import Mount
+from envkit.subjects.launch import Inside, Launch
 
 # What a mount must not hide: the C library, the programs and the linker's configuration
 _SYSTEM = ("/", "/usr", "/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/bin", "/bin", "/etc", "/proc", "/sys", "/dev")

@@ -44,7 +44,8 @@ from envkit.subjects.host.log import LogLine as LogLine
 from envkit.subjects.host.pci import PciDevice as PciDevice
 from envkit.subjects.host.pci import PciLink as PciLink
 from envkit.subjects.host.pci import PciPayload as PciPayload
-from envkit.subjects.host.values import Amount, Count, Told
+from envkit.subjects.host.values import Amount, Count
+from envkit.subjects.limit import Limit as Limit
 from envkit.subjects.recorded import Recorded
 
 
@@ -61,14 +62,6 @@ class Disk:
     inodes_free: Observed[Count] = field(default_factory=Observed)
     inodes: Observed[Count] = field(default_factory=Observed)
     flags: Observed[tuple[str, ...]] = field(default_factory=Observed)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A resource limit, -1 for unlimited; bytes for memlock and stack, files for nofile."""
-
-    soft: Told
-    hard: Told
 
 
 @dataclass(frozen=True, slots=True)

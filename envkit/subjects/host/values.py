@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from envkit.subjects.limit import Told as Told
+
 Count = Annotated[int, Meta(ge=0)]  # bytes and times too
-Told = Annotated[int, Meta(ge=-1)]  # a count, -1 where there is none (or no limit)
 Amount = Annotated[float, Meta(ge=0)]
 ToldAmount = Annotated[float, Meta(ge=-1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
