@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envkit.dockerfile.context import Context
+from envkit.dockerfile.context import Context, folder_of, named_alike
 from envkit.dockerfile.edits import pattern
 from envkit.dockerfile.evaluate import read
 from envkit.facts import load
@@ -131,3 +131,24 @@ def test_a_list_that_is_long_is_not_edited(tmp_path: Path) -> None:
         ("#" * 301 + "\n", False),
     ):
         assert (not built(tmp_path, run, text).unread) == known
+
+
+def test_edits_that_would_take_long_together_are_not_done(tmp_path: Path) -> None:
+    text = ("#" * 290 + "\n") * 2000
+    for count, known in ((8, True), (9, False)):
+        run = "sed -i s/a/b/ requirements.txt && " * count + "pip install -r requirements.txt"
+        assert (not built(tmp_path, run, text).unread) == known
+    run = "sed -i 's/#.*a/b/' requirements.txt && pip install -r requirements.txt"
+    assert built(tmp_path, run, text).unread
+    assert not built(tmp_path, run, "numpy\n" * 2000).unread
+
+
+def test_a_hostile_text_is_looked_through_once(tmp_path: Path) -> None:
+    for text in (
+        "\n" * 400_000,
+        "COPY" + " " * 400_000 + "[",
+        "#" + " docker build" * 40_000,
+        "# docker build -f" + " /" * 90_000,
+    ):
+        assert folder_of(tmp_path / "Dockerfile", text, tmp_path) == tmp_path
+    assert not named_alike("https://example.com/" + "/" * 60_000 + "x", "https://example.com/x")

@@ -124,37 +124,48 @@ class Context:
         return below, real
 
 
-_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*\n(?:(?!\s*\[).*\n)*?\s*url\s*=\s*(\S+)', re.MULTILINE)
-_ADDRESS = re.compile(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]+)(?::\d+(?=/))?[/:](.+?)(?:\.git)?/*")
+_LONGEST_ADDRESS = 500  # characters
+_ADDRESS = re.compile(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]+)(?::\d+(?=/))?[/:](.+)")
 
 
 def checkout(folder: Path) -> tuple[str, Path] | None:
-    """The address that the checkout around ``folder`` was cloned from, and its root; None outside of one."""
+    """The address that the checkout around ``folder`` was cloned from ("" for none), its root; None outside of one."""
     top = Path(os.path.realpath(folder))
     for root in (top, *top.parents):
         if (root / ".git").is_dir():
             data = content(str(root / ".git" / "config"))
-            found = _ORIGIN.search(data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
-            return (found[1], root) if found else None
+            address = _origin(data.decode("utf-8", "replace")) if isinstance(data, bytes) else ""
+            return (address, root)
     return None
+
+
+def _origin(config: str) -> str:
+    """The address of the remote "origin" in git's configuration, "" without one."""
+    section = ""
+    for line in map(str.strip, config.splitlines()):
+        section = line if line.startswith("[") else section
+        key, equals, value = line.partition("=")
+        if section == '[remote "origin"]' and equals and key.strip() == "url":
+            return value.strip()
+    return ""
 
 
 def named_alike(one: str, other: str) -> bool:
     """Whether two addresses are of one repository, whichever way it is asked."""
-    found = [_ADDRESS.fullmatch(each.strip()) for each in (one, other)]
-    told = {(each[1].lower(), each[2].lower()) for each in found if each is not None}
-    return None not in found and len(told) == 1
+    found = [_ADDRESS.fullmatch(each.strip()) for each in (one, other) if len(each) <= _LONGEST_ADDRESS]
+    told = {(each[1], each[2].rstrip("/").removesuffix(".git")) for each in found if each is not None}
+    return len(found) == 2 and None not in found and len({(host.lower(), path.lower()) for host, path in told}) == 1
 
 
 # ---------------------------------------------------------------- which folder is the context
 
-_BUILD = re.compile(r"^\s*#.*?\bdocker\s+(?:buildx\s+|image\s+)?build\s+([^&|;`\n]*)", re.MULTILINE)
+_BUILD = re.compile(r"^[ \t]*#.*?\bdocker\s+(?:buildx\s+|image\s+)?build\s+([^&|;`\n]{0,2000})", re.MULTILINE)
 # Options that take the next word.
 _VALUED = re.compile(
     r"-[fto]|--(?:file|tag|build-arg|target|platform|label|secret|ssh|network|progress|cache-from|cache-to|shm-size|output"
     r"|builder|build-context)"
 )
-_COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t]+(?!.*(?:--from|<<|\[))(.+)$", re.MULTILINE | re.IGNORECASE)
+_COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t](.+)$", re.MULTILINE | re.IGNORECASE)
 _MOST_ABOVE = 6  # folders
 
 
@@ -189,6 +200,8 @@ def _count(folder: Path, names: Sequence[str]) -> int:
 def _sources(text: str) -> Iterator[str]:
     """What COPY and ADD take out of the context by a plain name."""
     for found in _COPIED.finditer(text):
+        if any(sign in found[1] for sign in ("--from", "<<", "[")):
+            continue
         words = [word for word in found[1].split() if not word.startswith("--")]
         last = () if words[-1:] == ["\\"] else words[-1:]
         for word in words[: len(words) - len(last)]:

@@ -16,7 +16,7 @@ from envkit.subjects.dockerfile import Command
 _MOST_LINES = 2_000  # of a text; a list of packages that people write has fewer
 _LONGEST = 300  # characters of a line or a pattern
 _ENDS = ("", ")", "|", "\\")
-_MOST_STARS = 3  # of a pattern, for each multiplies the time by the length of a line
+_MOST_STARS = 2  # of a pattern, for each multiplies the time by the length of a line
 _ESCAPED = frozenset('.*[]^$/\\|-+?(){}"#=~&@,:;%! ')  # a letter or another sign may mean more to GNU
 _CLASSES = {
     "[:space:]": r"\s",
@@ -48,6 +48,7 @@ class _Asked:
 
     edits: tuple[_Edit, ...]
     paths: tuple[str, ...]
+    power: int  # of a line's length, which is what its slowest pattern may take
     in_place: bool = False
 
 
@@ -114,7 +115,25 @@ def _bracket(text: str, at: int) -> tuple[str, int] | None:
     return f"[{'^' if negated else ''}{found}]", inside + 1
 
 
-def printed(command: Command, read: Read) -> FileText | None:
+class Budget:
+    """What the edits of one Dockerfile may take together, in steps of its patterns; nobody's take a hundredth."""
+
+    def __init__(self) -> None:
+        self.left = 5_000_000
+
+    def spent(self, steps: int) -> bool:
+        """Whether so many are no longer there; takes them else."""
+        if steps > self.left:
+            return True
+        self.left -= steps
+        return False
+
+
+def _power(patterns: Sequence[str]) -> int:
+    return 1 + max((len(re.findall(r"[*+{]", one)) for one in patterns), default=0)
+
+
+def printed(command: Command, read: Read, budget: Budget) -> FileText | None:
     """What cat, grep or sed prints of one file that ``read`` knows, None where that is not sure.
 
     The lines stay where they were in that file, empty where they are left out, so that what they ask for has its place.
@@ -129,15 +148,15 @@ def printed(command: Command, read: Read) -> FileText | None:
     asked = _sed(args) if command.program == "sed" else asked
     if asked is None or asked.in_place or len(asked.paths) != 1:
         return None
-    return _edited(read(asked.paths[0]), asked.edits)
+    return _edited(read(asked.paths[0]), asked, budget)
 
 
-def edited_in_place(command: Command, read: Read) -> dict[str, FileText | None]:
+def edited_in_place(command: Command, read: Read, budget: Budget) -> dict[str, FileText | None]:
     """The files that `sed -i` edits, each with its new text, None where that is not sure."""
     asked = _sed(command.args) if all(word.sure for word in command.words) else None
     if asked is None or not asked.in_place:
         return {}
-    return {path: _edited(read(path), asked.edits) for path in asked.paths}
+    return {path: _edited(read(path), asked, budget) for path in asked.paths}
 
 
 def _grep(command: Command) -> _Asked | None:
@@ -163,7 +182,9 @@ def _grep(command: Command) -> _Asked | None:
     if not found or "e" in flags or "w" in flags:
         return None
     known = [one for one in found if one is not None]
-    return _Asked((partial(_kept, known, "v" in flags, "x" in flags),), tuple(rest)) if known == found else None
+    if known != found:
+        return None
+    return _Asked((partial(_kept, known, "v" in flags, "x" in flags),), tuple(rest), _power(patterns))
 
 
 def _of_grep(text: str, flags: str) -> re.Pattern[str] | None:
@@ -195,7 +216,11 @@ def _sed(words: Sequence[str]) -> _Asked | None:
         scripts, rest = rest[:1], rest[1:]
     edits = [_edit(part, extended) for script in scripts for part in _PARTS.split(script.strip()) if part.strip()]
     known = tuple(edit for edit in edits if edit is not None)
-    return _Asked(known, tuple(rest), in_place) if known and rest and len(known) == len(edits) else None
+    if not known or not rest or len(known) != len(edits):
+        return None
+    return _Asked(
+        known, tuple(rest), 1 + _MOST_STARS if any("*" in one or "+" in one for one in scripts) else 1, in_place
+    )
 
 
 def _edit(script: str, extended: bool) -> _Edit | None:
@@ -223,17 +248,19 @@ def _replaced(wanted: re.Pattern[str], made: str, count: int, line: str) -> str:
     return wanted.sub(lambda found: made.replace("\0", found[0]), line, count=count)
 
 
-def _edited(file: FileText | str, edits: Sequence[_Edit]) -> FileText | None:
+def _edited(file: FileText | str, asked: _Asked, budget: Budget) -> FileText | None:
     """The text after all edits, None where it is not known or too long; a line that is deleted is left empty."""
     if isinstance(file, str):
         return None
     lines = file.text.removesuffix("\n").split("\n")
     if len(lines) > _MOST_LINES or any(len(line) > _LONGEST for line in lines):
         return None
+    if budget.spent(len(asked.edits) * sum(len(line) ** asked.power for line in lines)):
+        return None
     found: list[str] = []
     for line in lines:
         now: str | None = line
-        for edit in edits:
+        for edit in asked.edits:
             now = edit(now) if now is not None else None
         found.append(now or "")
     return FileText(file.path, "\n".join(found) + "\n")

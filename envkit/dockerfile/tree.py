@@ -83,11 +83,16 @@ class Tree:
     context: Source
     events: list[tuple[str, What]] = field(default_factory=list)
     clones: dict[str, tuple[str, str]] = field(default_factory=dict)  # address and branch or tag, by folder
+    budget: edits.Budget = field(default_factory=edits.Budget)
     depth: int = 0  # stages that it takes files from, one from another
 
     def copy(self) -> Tree:
         """A state of its own for another stage."""
-        return Tree(self.context, list(self.events), dict(self.clones), self.depth)
+        return Tree(self.context, list(self.events), dict(self.clones), self.budget, self.depth)
+
+    def _from(self, cwd: str) -> Callable[[str], FileText | str]:
+        """What reads a file that is named from a folder."""
+        return lambda path: self.read(path, cwd)
 
     def at_root(self, path: str) -> FileText | str:
         """The file at an absolute path, or a clause that says why it cannot be known."""
@@ -189,7 +194,7 @@ class Tree:
 
     def _edited(self, command: Command) -> None:
         """What `sed -i` leaves in the place of files."""
-        known = edits.edited_in_place(command, lambda path: self.read(path, command.cwd)) if command.sure else {}
+        known = edits.edited_in_place(command, self._from(command.cwd), self.budget) if command.sure else {}
         for word in command.args:  # its script among them, which names no file
             place = absolute(word, command.cwd)
             before = self.read(place, "/")
@@ -221,7 +226,7 @@ class Tree:
             text = " ".join(said).replace("\\n", "\n") + "\n"
         if text is None:
             known = command.sure and op in (">", ">|")
-            made = edits.printed(command, lambda each: self.read(each, command.cwd)) if known else None
+            made = edits.printed(command, self._from(command.cwd), self.budget) if known else None
             self.events.append((path, made or "the build writes it"))
             return
         before = self.read(path, "/") if op == ">>" else ""
