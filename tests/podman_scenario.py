@@ -57,10 +57,14 @@ FROM scratch AS list
 COPY <<"EOF" /words
 WORD
 EOF
+FROM ${BASE} AS apart
+RUN mkdir /apart && echo apart > /apart/file
 FROM ${BASE} AS made
-RUN --mount=type=bind,from=list,target=/list --mount=type=secret,id=ca,required=false <<"EOF"
+RUN --mount=type=bind,from=list,target=/list --mount=type=bind,from=apart,source=/apart,target=/apart,rw \\
+    --mount=type=secret,id=ca,required=false <<"EOF"
 set -eu
 cat /list/words /folder/words > /made 2>/dev/null || cat /list/words > /made
+cat /apart/file >> /made
 if [ -s /run/secrets/ca ]; then echo given >> /made; fi
 EOF
 FROM ${BASE}

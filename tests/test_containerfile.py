@@ -90,6 +90,24 @@ def test_a_form_that_envkit_does_not_render_is_refused(tmp_path: Path, step: str
         plain(f"FROM scratch\n{step}\n", tmp_path)
 
 
+def test_a_stage_on_an_image_that_is_mounted_ends_with_a_step_that_no_cache_has(tmp_path: Path) -> None:
+    text = """FROM debian AS unpacked
+RUN unpack
+FROM scratch AS list
+COPY list /
+FROM debian AS os
+RUN install
+FROM os
+RUN --mount=type=bind,from=unpacked,source=/opt,target=/opt,rw --mount=type=bind,from=list,target=/list \\
+    --mount=type=bind,from=os,target=/os place
+"""
+    plainly, none = plain(text, tmp_path)
+    written, files = plain(text, tmp_path, fresh="never before")
+    fresh = f"COPY {FOLDER}/fresh /{FOLDER}.fresh\n"
+    assert written == plainly.replace("RUN unpack\n", f"RUN unpack\n{fresh}")  # what an image is made from has none
+    assert (none, files) == ({}, {"fresh": "never before"})
+
+
 @pytest.mark.parametrize("rendered", sorted((ROOT / "images").glob("*/Dockerfile")), ids=lambda path: path.parent.name)
 def test_every_dockerfile_of_ours_is_read(rendered: Path, tmp_path: Path) -> None:
     text = rendered.read_text()

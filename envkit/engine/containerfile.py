@@ -4,13 +4,17 @@
 does not need, or for which a folder stands in, are left out.  buildah takes a step that it ran before from its cache by
 the step's words alone, whatever is mounted for it by now: a step with mounts gets a word more, the hash of what they
 show.  It reads what envkit renders: here-documents whose mark is quoted, with one mark a step.
+
+Where podman stores by overlay, a stage of which each step came from the cache is not mounted, and a step of another
+stage that mounts it sees an empty folder, or none (seen with buildah 1.28): such a stage ends with a step that no cache
+has.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -37,13 +41,14 @@ class _Stage:
 
 
 def plain(
-    text: str, context: Path, target: str = "", replaced: Mapping[str, Path] | None = None
+    text: str, context: Path, target: str = "", replaced: Mapping[str, Path] | None = None, fresh: str = ""
 ) -> tuple[str, dict[str, str]]:
     """``text`` without here-documents, up to ``target`` (the last stage if empty), and the files that it copies and
     mounts, by their names in the folder ``FOLDER`` of the folder ``context``.
 
-    ``replaced`` are folders by the names of the stages that they stand in for.  Raises UsageError for a target that is
-    no stage, and for a here-document in a form that envkit does not render.
+    ``replaced`` are folders by the names of the stages that they stand in for.  ``fresh``, a text that no build had
+    before, is copied into each stage on an image that another one mounts and none begins with, as its last step.
+    Raises UsageError for a target that is no stage, and for a here-document in a form that envkit does not render.
     """
     folders = replaced or {}
     files: dict[str, str] = {}
@@ -60,6 +65,7 @@ def plain(
             needed.add(stage.name)
             waiting += [named[name] for name in stage.needs() if name in named and name not in folders]
     keys = {name: _of_folder(path) for name, path in folders.items()}
+    mounted = _mounted(stage for stage in stages if stage.name in needed) - {stage.base for stage in stages}
     kept: list[str] = []
     for stage in stages:  # a stage needs only those before it
         if stage.name in needed:
@@ -67,8 +73,17 @@ def plain(
             bodies = [body for name, body in files.items() if f"{FOLDER}/{name}" in "".join(steps)]
             keys[stage.name] = _hash(*steps, *bodies, keys.get(stage.base, stage.base))
             kept += steps
+            if fresh and stage.name in mounted and stage.base != "scratch":
+                files["fresh"] = fresh
+                kept.append(f"COPY {FOLDER}/fresh /{FOLDER}.fresh\n")
     used = "".join(kept)
     return "".join([*head, *kept]), {name: body for name, body in files.items() if f"{FOLDER}/{name}" in used}
+
+
+def _mounted(stages: Iterable[_Stage]) -> set[str]:
+    """The names of what the steps of these stages mount."""
+    mounts = (mount for stage in stages for step in stage.steps for mount in _MOUNTED.findall(step))
+    return {part.removeprefix("from=") for mount in mounts for part in mount.split(",") if part.startswith("from=")}
 
 
 def _hash(*texts: str) -> str:

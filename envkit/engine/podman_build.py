@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import uuid
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def build(request: BuildRequest, say: Say, info: dict[str, Any]) -> str:
         context = folder / "context"
         shutil.copytree(request.context, context, symlinks=True)
         text = (context / "Dockerfile").read_text(encoding="utf-8")
-        written, bodies = plain(text, context, request.target, request.contexts)
+        fresh = uuid.uuid4().hex if info.get("store", {}).get("graphDriverName") == "overlay" else ""
+        written, bodies = plain(text, context, request.target, request.contexts, fresh)
         (context / FOLDER).mkdir()
         for name, body in bodies.items():
             (context / FOLDER / name).write_text(body, encoding="utf-8")
