@@ -106,11 +106,15 @@ def test_mig_devices_are_as_many_as_instances(instances: int, outcome: Outcome) 
     assert said("host-cdi-devices-differ-from-gpus", machines.host("desk", changes)).outcome is outcome
 
 
-def test_mig_devices_that_go_by_uuids_are_not_counted() -> None:
+def test_mig_devices_are_counted_unless_all_go_by_uuids() -> None:
     names = [f"nvidia.com/gpu={name}" for name in ("0", "MIG-11111111-2222-3333-4444-555555555555", "all")]
     changes = {"cdi.0.devices": names, "nvml.gpus.0.mig": "on", "nvml.gpus.0.mig_instances": 2}
     result = said("host-cdi-devices-differ-from-gpus", machines.host("desk", changes))
     assert result.outcome is Outcome.UNKNOWN and "MIG devices go by UUIDs" in result.reason
+    both = {**changes, "cdi.0.devices": [*names, "nvidia.com/gpu=0:0", "nvidia.com/gpu=0:1"]}
+    assert said("host-cdi-devices-differ-from-gpus", machines.host("desk", both)).outcome is Outcome.PASS
+    neither = {**changes, "cdi.0.devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}
+    assert said("host-cdi-devices-differ-from-gpus", machines.host("desk", neither)).outcome is Outcome.FAIL
     assert (
         said("host-cdi-devices-differ-from-gpus", machines.host("desk", {"cdi.0.devices": names})).outcome
         is Outcome.PASS

@@ -174,3 +174,8 @@ def test_a_word_longer_than_a_line_runs_over_it_unbroken() -> None:
 def test_without_being_asked_for_no_color_is_used() -> None:
     judged = [failed(finding(1, 6, 12))]
     assert render(judged, merged(judged, 0.1), Severity.ERROR) == shown(*judged)
+
+
+def test_the_same_of_other_lines_is_said_once_with_their_numbers() -> None:
+    said = shown(failed(*(finding(line, 1, 4) for line in (3, 1, 2, 2))))
+    assert (said.count("ubuntu has no tag"), said.count("  = also: lines 2, 3\n")) == (1, 1)
