@@ -11,16 +11,19 @@ import json
 import os
 import shutil
 import signal
+import socket
+import socketserver
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from clocks import PATIENCE_S, comes
@@ -35,6 +38,7 @@ from envkit.plan.spec import load
 from envkit.runner import runner
 
 pytestmark = pytest.mark.engine
+SOCKET = "/var/run/docker.sock"
 STACK = Path(__file__).resolve().parents[1] / "images" / "torch-2.6-cu124"
 BASIC = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
@@ -301,6 +305,65 @@ def test_an_end_in_the_middle_leaves_nothing(number: int, project: Project, tmp_
             assert len([line for line in err.splitlines() if not line.startswith("push")]) == 1, err
         assert comes(lambda: names(project) == [project.tag])
         assert held.manifests() == [] and not (project.folder / "envkit.pushed.toml").exists()
+
+
+class Way(socketserver.ThreadingUnixStreamServer):
+    """A socket that leads to the engine until it is cut: to who asks there the engine is dead, and then back again."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        self.open: list[socket.socket] = []
+        super().__init__(str(path), socketserver.BaseRequestHandler)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        with socket.socket(socket.AF_UNIX) as engine:
+            engine.connect(SOCKET)
+            self.open += [request, engine]
+            back = threading.Thread(target=carry, args=(engine, request), daemon=True)
+            back.start()
+            carry(request, engine)
+            back.join()
+
+    def cut(self) -> None:
+        self.shutdown()
+        self.server_close()
+        Path(str(self.server_address)).unlink()
+        for each in self.open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_an_engine_that_dies_in_the_middle_has_no_name_left_once_it_is_back(project: Project, tmp_path: Path) -> None:
+    if not Path(SOCKET).exists():
+        pytest.skip(f"the engine is not at {SOCKET}")
+    fault = Fault(lambda method, path: method == "PATCH", 0)
+    with (
+        registry(tmp_path / "registry") as held,
+        before(held, fault) as slow,
+        tempfile.TemporaryDirectory(prefix="w") as short,
+    ):
+        ref, way = f"{slow.host}/team/trainer:1", Way(Path(short, "s"))
+        environ = environment(project, DOCKER_HOST=f"unix://{short}/s")
+        process = subprocess.Popen(
+            words(project, ref), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert fault.met.wait(PATIENCE_S)
+        way.cut()
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out) == (3, "") and "Traceback" not in err, err
+        assert sorted(names(project)) == sorted([project.tag, ref])  # nobody could ask it
+        way = Way(Path(short, "s"))
+        assert comes(lambda: names(project) == [project.tag])
+        way.cut()
 
 
 def test_an_engine_that_is_not_there_is_said(project: Project, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import requests.exceptions
 import urllib3.exceptions
 
 from envkit.credentials import redacted_text
-from envkit.engine import Say
+from envkit.engine import Say, reaper
 from envkit.engine.trouble import explain, unreachable, words_of
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 from envkit.system import proc
@@ -32,11 +32,16 @@ _HELPER_S = 30.0  # some ask a server; one that asks a person has no terminal he
 STALL_S = 180.0  # the engine tells of each piece and of each second that it waits to try again
 _TOLD_EVERY = 0.1  # of all bytes
 _TOKEN = "<token>"  # the user by which a helper says that its secret is an identity token
-# Gives the name $0 to the image $1 again, or takes it away where that is empty, should envkit be killed.
+# Gives the name $0 to the image $1 again, or takes it away where that is empty, should envkit be killed; at a line that
+# is not empty without envkit, for the engine is gone: as soon as it answers again, within ten minutes.
 _RESTORES = (
     "/bin/sh",
     "-c",
-    'read line && exit 0; if [ "$1" ]; then docker tag "$1" "$0"; else docker image rm "$0"; fi',
+    'read line && [ -z "$line" ] && exit; '
+    "restore() { tries=300; until timeout 10 docker version; do "
+    "tries=$((tries - 1)); [ $tries -gt 0 ] || exit; sleep 2; done; "
+    'if [ "$1" ]; then docker tag "$1" "$0"; else docker image rm "$0"; fi; }; '
+    'if [ "$line" ]; then restore "$1" & else restore "$1"; fi',
 )
 # How a push ends early; urllib3's own are those of an engine that ends in the middle.
 _ENDS = (
@@ -74,12 +79,12 @@ def _named(api: docker.APIClient, image: str, ref: str) -> Iterator[None]:
     if before == wanted:
         yield
         return
-    with proc.outlived_by([*_RESTORES, ref, before]):
+    with proc.outlived_by([*_RESTORES, ref, before]) as tell:
         try:
             api.tag(wanted, repository, tag)
             yield
         finally:
-            with suppress(docker.errors.DockerException, requests.exceptions.RequestException):  # a dead engine
+            try:
                 if before:
                     api.tag(before, repository, tag)
                     # Under its digest the engine has what it pushed, for as long as the registry's name has a tag.
@@ -87,6 +92,10 @@ def _named(api: docker.APIClient, image: str, ref: str) -> Iterator[None]:
                         api.remove_image(name)
                 else:
                     api.remove_image(ref)
+            except docker.errors.APIError:  # somebody has taken the name away
+                pass
+            except (docker.errors.DockerException, requests.exceptions.RequestException):
+                tell(reaper.LOST)
 
 
 def _credentials(host: str) -> dict[str, Any]:
