@@ -311,6 +311,7 @@ def test_the_requirements_are_enough_for_training_with_private_code(copy: Path) 
     assert right and float(right[1]) > 95
 
 
+@pytest.mark.slow  # compiles
 @pytest.mark.skipif(not (shutil.which("make") and shutil.which("g++")), reason="no make or no g++")
 def test_the_debugging_bug_shows_under_address_sanitizer_and_its_fix_does_not(copy: Path) -> None:
     run(copy, "make", "CXX=g++", "cpu")

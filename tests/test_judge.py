@@ -112,6 +112,7 @@ def public_generators(source: str) -> set[str]:
     }
 
 
+@pytest.mark.slow  # starts a Python
 def test_every_check_is_found() -> None:
     written: set[str] = set()
     for folder in envkit.judging.checks.__path__:

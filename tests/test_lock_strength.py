@@ -148,6 +148,7 @@ def test_a_first_lock_without_a_base_is_refused_with_the_cause(
     assert set(locks.unpinned(made)) == {"os", "base"}
 
 
+@pytest.mark.slow  # makes whole locks
 @needs_apt
 @pytest.mark.usefixtures("mirror")
 def test_a_pinned_lock_keeps_its_system_until_it_is_asked_for(job: Spec, index: Index) -> None:

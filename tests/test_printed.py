@@ -71,6 +71,7 @@ def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
     assert sure[True] >= 0.9 * sure.total()
 
 
+@pytest.mark.slow  # explains whole outputs
 def test_the_stories_give_the_answers_that_explain_gives() -> None:
     told = re.findall(
         r"<!-- printed: ([\w-]+) -->\n\n    FOUND: (.+); cause: ([\w-]+) \(.*, ([\d.]+)\)", STORIES.read_text()

@@ -581,6 +581,7 @@ def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publis
     assert caught.value.fix == "bring one; or accept it: --allow-unpinned os --allow-unpinned base"
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_library_of_another_cuda_is_refused(index: Index, published: Publish) -> None:
     index.add("nvidia-nccl-cu12", "2.21.5")
     index.add("nvidia-nccl-cu13", "2.28.9")
@@ -594,6 +595,7 @@ def test_a_library_of_another_cuda_is_refused(index: Index, published: Publish) 
     assert "ask for nvidia-nccl-cu13" in caught.value.fix
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_lock_says_the_cudnn_and_nccl_that_it_pins(index: Index, published: Publish) -> None:
     spec = published("2.11.0", "3.11", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", text='cuda = "13.0"')
     index.add("nvidia-nccl-cu13", "2.99.1")
@@ -602,6 +604,7 @@ def test_a_lock_says_the_cudnn_and_nccl_that_it_pins(index: Index, published: Pu
     assert (made.cudnn, made.nccl) == (held["nvidia-cudnn-cu13"], "2.99.1")
 
 
+@pytest.mark.slow  # makes whole locks
 def test_a_library_of_another_cuda_that_has_its_own_folder_is_taken(index: Index, published: Publish) -> None:
     """The wheel of cuBLAS for CUDA 13 has no ending and unpacks into nvidia/cu13."""
     index.add("nvidia-cublas-cu12", "12.9.1.4")

@@ -63,6 +63,7 @@ FILES: dict[tuple[str, str], Words] = {
     ("shell", "spec"): lambda odd: ["shell", "--print", odd],
     ("shell", "env_file"): lambda odd: ["shell", "--print", str(LOCKED), "--env-file", odd],
     ("debug", "python"): lambda odd: ["debug", "--precision", "model:make", "--python", odd],
+    ("check", "host"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--host", odd],
     ("check", "baseline"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--baseline", odd],
     ("check", "config"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--config", odd],
     ("judge", "saved"): lambda odd: ["judge", odd],
