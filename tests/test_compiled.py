@@ -243,6 +243,18 @@ def test_what_the_source_says_is_in_the_way_is_refused_before_anything_is_compil
 # What is not compiled again.
 
 
+def test_a_compiled_wheel_follows_from_torch_and_nvidias_libraries_and_from_no_other_wheel() -> None:
+    lock = parse(Path(__file__, "../../images/torch-2.6-cu124/envkit.lock").resolve().read_text(), "envkit.lock")
+
+    def key(name: str) -> str:
+        assert any(pin.name == name for pin in lock.wheels)
+        pins = tuple(replace(pin, sha256="0" * 64) if pin.name == name else pin for pin in lock.wheels)
+        return compiled._key(replace(lock, wheels=pins), "s", "8.0")
+
+    assert key("torch") != compiled._key(lock, "s", "8.0") != key("nvidia-cublas-cu12")
+    assert key("sympy") == compiled._key(lock, "s", "8.0")
+
+
 def test_a_lock_made_again_compiles_nothing_and_needs_no_engine(index: Index, job: Job) -> None:
     source(index, body="FILES['now'] = str(time.time_ns())")
     made = job.lock(job.spec())

@@ -299,6 +299,13 @@ def test_projects_of_all_kinds(texts: dict[str, str], names: set[str], why: list
     assert [reason for _, reason in unread(found)] == why
 
 
+def test_an_extra_of_a_setup_is_installed_where_it_is_asked_for() -> None:
+    text = "setup(install_requires=['numpy'], extras_require={'gpu': ['torch==1.8.0'], name(): ['x'], 'dev': ['y']})"
+    files = Folder({"/app/setup.py": text})
+    assert set(installs(read("pip install .[gpu]", files))) == {".", "numpy", "torch"}
+    assert set(installs(read("pip install .", files))) == {".", "numpy"}
+
+
 def test_uninstall_removes() -> None:
     found = read("pip uninstall -y torch torchvision==0.1")
     assert [(one.name, one.target) for one in found if isinstance(one, Removal)] == [

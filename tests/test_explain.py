@@ -527,6 +527,11 @@ def test_redact_takes_people_and_machines_out_and_keeps_the_rest_apart() -> None
     assert "line 3" in text and "/run/train.py" in text and hidden["role"] == "root"
 
 
+def test_a_person_that_only_a_prompt_names_goes_too() -> None:
+    hidden = anonymize.words({"text": ["grace@node-a:~/run$ python train.py", "wrote /data/grace/run"]}, [])
+    assert hidden["text"] == ["user@host-1:~/run$ python train.py", "wrote /data/user/run"]
+
+
 def test_a_machines_name_goes_with_its_whole_domain() -> None:
     """Also where a part of that begins with a digit, so that the first name alone would leave it standing."""
     hidden = anonymize.words({"text": "node17.3d-lab.org is silent"}, ["node17.3d-lab.org"])

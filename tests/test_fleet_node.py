@@ -17,6 +17,7 @@ import pytest
 from clocks import comes
 from inline import Envkit
 
+from envkit.cli.fleets import words_of_examination
 from envkit.fleet import answers, folder, gather, node, verdict
 from envkit.fleet.documents import Body, Ended, decoded
 from envkit.fleet.launchers import Placement
@@ -58,6 +59,11 @@ def verdict_of(place: Path) -> verdict.FleetVerdict:
 
 
 @pytest.mark.slow  # five whole examinations
+def test_the_words_of_a_node_itself_go_and_those_of_its_examination_stay() -> None:
+    words = ("--fleet", "RUN", "--level", "quick", "--node=n1", "--gpus", "all", "--frames", "--hosts", "a,b", "image")
+    assert words_of_examination(words) == ("--level", "quick", "--gpus", "all", "image")
+
+
 def test_nodes_pass_and_the_command_starts_on_the_chosen_ones(tmp_path: Path) -> None:
     show = (sys.executable, "-c", "import os; print(os.environ['ENVKIT_NODE_RANK'], os.environ.get('PET_NNODES'))")
     done = ended(*(start(tmp_path / "run", name, command=show) for name in ("n1", "n2")))

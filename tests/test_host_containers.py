@@ -79,6 +79,13 @@ def test_containerd_with_a_part_that_the_toolkit_wrote(place: HostRoot) -> None:
     assert containers.containerd(place).need("containerd").missing == ()
 
 
+def test_containerd_may_start_pods_by_another_runtime_than_runc(place: HostRoot) -> None:
+    named = '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n'
+    for text, name in (("version = 3\n" + named, "nvidia"), ("version = 3\n", "runc")):
+        write(place, "/etc/containerd/config.toml", text)
+        assert containers.containerd(place).need("containerd").default_runtime == name
+
+
 def test_containerd_of_docker_serves_no_kubernetes(place: HostRoot) -> None:
     write(place, "/etc/containerd/config.toml", 'disabled_plugins = ["cri"]\n')
     assert not containers.containerd(place).need("containerd").serves

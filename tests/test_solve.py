@@ -470,6 +470,7 @@ def held_back(index: Index, spec: Spec) -> tuple[str, list[str]]:
     made = weak(spec, load_facts(), said.append)
     assert [pin.version for pin in made.wheels if pin.name == "lib"] == ["1.0"]
     (line,) = (line for line in said if line.startswith("lib 1.0 is taken and not 2.0: "))
+    assert not [line for line in said if line.startswith("not the newest either")]
     return line, sorted(name for name in {*index.pages} if index.pages.count(name) > 1)
 
 
