@@ -445,8 +445,10 @@ class PodmanEngine:
         with proc.scratch_folder() as folder:
             work = folder / "work"
             work.mkdir()
-            with tarfile.open(given) as archive:
-                archive.extractall(work, filter="tar")
+            with tarfile.open(given) as archive:  # which envkit has packed
+                # Debian 12's Python, 3.11.2, has no filters; an attribute that it does not know is none to it.
+                archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+                archive.extractall(work)
             words = [*self._bounds({"/tmp": min(self._memory // 2 or 1 << 30, 8 << 30)}), "--interactive"]
             words += ["--user", "0:0", "--workdir", WORK, *_bound({WORK: (work, True)})]
             done = self._attended(words, None, {}, image, list(argv), timeout_s, say, None)
