@@ -8,6 +8,12 @@ from posixpath import join, normpath
 from typing import Any, Protocol
 
 NOWHERE = "nothing in the Dockerfile puts it there"
+
+
+class ByBuild(str):
+    """Why the text of a file is not known that surely is there: the build itself puts it there."""
+
+
 LARGEST = 4 * 1024 * 1024  # bytes; no file that people write to say what to install is larger
 
 # tomllib takes the square of a key's parts, and nobody writes a hundred.

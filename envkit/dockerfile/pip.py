@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from envkit.dockerfile import options, project, requirements
-from envkit.dockerfile.files import Files
+from envkit.dockerfile.files import ByBuild, Files
 from envkit.dockerfile.requirements import RequestedPackages, Requirement
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -177,7 +177,7 @@ def _written(command: Command, files: Files, asked: RequestedPackages) -> dict[s
     for path in paths if named == "/dev/null" or not named else [*paths, named]:
         file = files.read(path, command.cwd)
         if isinstance(file, str):
-            if file.startswith(("the build ", "it comes from another")):
+            if isinstance(file, ByBuild):
                 asked.extra_indexes.append(f"`{path}`")
             continue
         parser = configparser.ConfigParser(interpolation=None, strict=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from envkit.dockerfile import edits, options
-from envkit.dockerfile.files import NOWHERE, FileText, absolute
+from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, absolute
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
@@ -72,7 +72,7 @@ class Elsewhere:
 
 # A text, the reason why there is none, a place of the context and whether all below it is meant, or one of elsewhere.
 What = FileText | str | tuple[str, bool] | Elsewhere
-_OTHER = "it comes from another image or stage"
+_OTHER = ByBuild("it comes from another image or stage")
 _DEEPEST = 6  # stages that hand a file on
 
 
@@ -108,7 +108,7 @@ class Tree:
         into = copy.target.endswith(("/", "/.")) or copy.target == "." or len(copy.sources) > 1
         for source in copy.sources:
             if _URL.match(source):
-                self.events.append((_named(target, source, into), "the build downloads it"))
+                self.events.append((_named(target, source, into), ByBuild("the build downloads it")))
             elif stage is not None and stage.depth < _DEEPEST and not re.search(r"[*?\[]", source):
                 there = Elsewhere(stage.at_root, absolute(source, "/"), _OTHER)
                 # What a folder adds to another one lets through what was there.
@@ -163,7 +163,7 @@ class Tree:
         words = command.args
         clone = cloned(command)
         if clone is not None:
-            why = f"the build clones it from {clone.url}"
+            why = ByBuild(f"the build clones it from {clone.url}")
             own = None if clone.ref else self.context.clone_of(clone.url)
             self.events.append((clone.folder, why if own is None else Elsewhere(own.read, ".", why)))
             self.clones[clone.folder] = (clone.url, clone.ref)
@@ -171,21 +171,21 @@ class Tree:
             place = posixpath.normpath(command.cwd or "/")
             if place in self.clones and not words[-1].startswith("-"):
                 self.clones[place] = (self.clones[place][0], words[-1])
-                self.events.append((place, f"the build clones it from {self.clones[place][0]}"))
+                self.events.append((place, ByBuild(f"the build clones it from {self.clones[place][0]}")))
         elif command.program in ("wget", "curl"):
             name = options.value_of(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
             for word in words:
                 if _URL.match(word):
                     place = absolute(name or word.rsplit("/", 1)[-1], command.cwd)
-                    self.events.append((place, "the build downloads it"))
+                    self.events.append((place, ByBuild("the build downloads it")))
         elif command.program in ("cp", "mv"):
             self._moved(command)
         elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
-            self.events.append((absolute("uv.lock", command.cwd), "the build makes it again"))
+            self.events.append((absolute("uv.lock", command.cwd), ByBuild("the build makes it again")))
         elif command.program in ("uv", "poetry", "pdm", "pip-compile"):
             name = options.value_of(words, "-o", "--output", "--output-file")  # of an export or a compilation
             if name:
-                self.events.append((absolute(name, command.cwd), "the build writes it"))
+                self.events.append((absolute(name, command.cwd), ByBuild("the build writes it")))
         elif command.program == "sed" and any(_IN_PLACE.match(word) for word in words):
             self._edited(command)
         for redirect in command.redirects:
@@ -199,7 +199,7 @@ class Tree:
             place = absolute(word, command.cwd)
             before = self.read(place, "/")
             if isinstance(before, FileText):
-                self.events.append((place, known.get(word) or "the build edits it"))
+                self.events.append((place, known.get(word) or ByBuild("the build edits it")))
 
     def _moved(self, command: Command) -> None:
         """What cp and mv put in the place of files, as far as their names look like files'."""
@@ -211,7 +211,7 @@ class Tree:
             source, name = absolute(word.text, command.cwd), posixpath.basename(word.text.rstrip("/"))
             found = self.read(source, "/")
             if not isinstance(found, FileText) or not command.sure:
-                found = f"the build copies {word.text} there"
+                found = ByBuild(f"the build copies {word.text} there")
             places = [absolute(posixpath.join(target, name), command.cwd)]
             if posixpath.splitext(target)[1] and not target.endswith("/"):
                 places.append(absolute(target, command.cwd))
@@ -227,7 +227,7 @@ class Tree:
         if text is None:
             known = command.sure and op in (">", ">|")
             made = edits.printed(command, self._from(command.cwd), self.budget) if known else None
-            self.events.append((path, made or "the build writes it"))
+            self.events.append((path, made or ByBuild("the build writes it")))
             return
         before = self.read(path, "/") if op == ">>" else ""
         said_before = before.text if isinstance(before, FileText) else ""
