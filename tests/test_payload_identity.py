@@ -30,7 +30,8 @@ def hidden(*places: Place) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    laid(tmp_path, *(f"std/{name}.py" for name in ("random", "json", "os", "test")), "std/logging/__init__.py")
+    modules = ("random", "json", "os", "test", "sitecustomize")  # the last one is in that of Debian's Python
+    laid(tmp_path, *(f"std/{name}.py" for name in modules), "std/logging/__init__.py")
     laid(tmp_path, "site/torch/__init__.py", "site/torch/nn.py", "site/numpy/__init__.py", "site/numpy/core.py")
     laid(tmp_path, "site/mine/__init__.py", "site/mine/train.py", "site/utils.py", "site/transformers/__init__.py")
     laid(tmp_path, "site/torch-2.6.0.dist-info/METADATA", "site/numpy-2.0.0.dist-info/METADATA")
@@ -64,6 +65,7 @@ def test_a_file_of_the_job_hides_a_module(tree: Path, file: str) -> None:
         ("utils.py", "train.py", "config.py"),
         ("tests/__init__.py", "test/__init__.py"),
         ("os.py",),  # imported before the script
+        ("sitecustomize.py",),  # made to be replaced
         ("torch/model.py", "numpy/data.txt", "random/x.py"),  # folders without __init__ hide nothing
         ("mine/__init__.py", "mine/train.py", "mine/more.py"),  # the project's own source, which is installed too
         ("random.txt", "json.pyi", "not-a-name.py"),

@@ -22,6 +22,8 @@ _AT_START = {
     "abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site", "stat", "zipimport",
     "_collections_abc", "_sitebuiltins",
 }  # fmt: skip
+# What is there to be replaced (Python, module site); the standard library of Debian's Python holds a file of this name.
+_HOOKS = {"sitecustomize", "usercustomize"}
 # Of the standard library what no program imports, and what wheels put beside their own module by mistake.
 _IDLE = {"test", "idlelib", "turtledemo", "turtle", "this", "antigravity", "lib2to3", "pydoc_data"}
 _STRAY = {
@@ -149,7 +151,7 @@ def _counts(name: str, by: str, late: str, whole: bool) -> bool:
     if name == "torch":
         return True
     if late == STDLIB:
-        return by in (SCRIPT, PYTHONPATH, PTH) and name not in _IDLE | _AT_START
+        return by in (SCRIPT, PYTHONPATH, PTH) and name not in _IDLE | _AT_START | _HOOKS
     if late not in (SITE, USER_SITE) or by in (SITE, STDLIB):
         return False
     if by == USER_SITE or whole:
