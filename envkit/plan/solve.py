@@ -50,7 +50,7 @@ _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
 # resolv.conf(5): an answer of the name service that a burst of questions lost costs a second, not five
-_RESOLVER = {"RES_OPTIONS": os.environ.get("RES_OPTIONS", "timeout:1 attempts:5")}
+_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:5"}
 # A line of a pylock, as uv writes it, that is one wheel of several, and the platforms at the end of its name.
 _WHEEL_LINE = re.compile(r'^ +\{ url = "[^"\n]*-([^"/\n-]*)\.whl", .*\},\n', re.MULTILINE)
 
