@@ -240,7 +240,10 @@ def test_a_clone_of_the_checkout_around_the_context(tmp_path: Path, url: str, sa
         ("COPY --chown=1:1 src/a.py /\n", ".."),
         ("COPY --from=x src r.txt /\n", "."),
         ("COPY . /\n", "."),
-        ("COPY $NAME ../src *.txt https://example.com/src /\n", "."),
+        ("COPY $NAME *.txt https://example.com/src /\n", "."),
+        ("COPY ../src /\n", ".."),  # Docker leads ".." no further than the context's root
+        ("COPY ../../r.txt ../src /\n", ".."),
+        ("COPY .. /\n", "."),
         ('COPY ["src", "/"]\n', "."),
         ("# docker build -t x -f docker/Dockerfile .\nCOPY . /\n", ".."),
         ("# Build: sudo docker buildx build . --file=docker/Dockerfile.cpu -t x && docker push x\nCOPY . /\n", ".."),

@@ -21,15 +21,32 @@ PRIVATE = "FROM registry.example/team/base:7\n"
 PLAIN = "FROM python:3.11-slim-bookworm\n"
 CUDA = "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\n"
 CUDNN = "FROM nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04\n"
+TORCH = "RUN pip install torch==2.6.0\n"
+CLONED = "RUN git clone https://github.com/a/b /b && pip install -r /b/requirements.txt\n"
+DOWNLOADED = "RUN pip install -r https://a.example/requirements.txt\n"
 # A check, a file in which its doubt could be an error, and a twin in which it could be a warning at most, or nothing.
 PAIRS = {
     "torchvision pinned beside what was not read": (
         "torchvision-mismatch", f"{PLAIN}{UNREAD}RUN pip install torchvision==0.21.0\n", f"{PLAIN}{UNREAD}",
     ),
-    "two commands that were not read": (
-        "torchvision-mismatch", f"{PLAIN}{UNREAD}RUN pip install -r other.txt\n", f"{PLAIN}{UNREAD}",
+    "torchvision pinned beside a list of other people's": (
+        "torchvision-mismatch",
+        f"{PLAIN}RUN pip install torchvision==0.21.0\n{UNREAD}",
+        f"{PLAIN}RUN pip install torchvision==0.21.0\n{CLONED}",
     ),
     "a base with cuDNN": ("cudnn-mismatch", f"{CUDNN}{UNREAD}", f"{CUDA}{UNREAD}"),
+    "a base with cuDNN beside a torch that is known": (
+        "cudnn-mismatch", f"{CUDNN}{TORCH}{UNREAD}", f"{CUDNN}{TORCH}{CLONED}",
+    ),
+    "a list of other people's, and the project's own": (
+        "cudnn-mismatch", f"{CUDNN}{TORCH}{CLONED}{UNREAD}", f"{CUDNN}{TORCH}{CLONED}",
+    ),
+    "a list that the build downloads as the only one that could bring a framework": (
+        "cudnn-mismatch", f"{CUDNN}{DOWNLOADED}", f"{CUDNN}{TORCH}{DOWNLOADED}",
+    ),
+    "a list in the base": (
+        "cudnn-mismatch", f"{CUDNN}{TORCH}{UNREAD}", f"{CUDNN}{TORCH}RUN pip install -r /opt/list.txt\n",
+    ),
     "the loader's path": (
         "ld-library-path-shadow",
         f"{PLAIN}ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64\n{UNREAD}",

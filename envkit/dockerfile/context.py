@@ -205,8 +205,9 @@ def _sources(text: str) -> Iterator[str]:
         words = [word for word in found[1].split() if not word.startswith("--")]
         last = () if words[-1:] == ["\\"] else words[-1:]
         for word in words[: len(words) - len(last)]:
-            name = posixpath.normpath(word.strip("\"'").lstrip("/") or ".")
-            if not re.search(r"[$*?\[\\]|://|^\.\.?$|^\.\./", name):
+            # Docker takes a source as if the context were the root: ".." does not lead out of it.
+            name = posixpath.normpath("/" + word.strip("\"'").lstrip("/")).lstrip("/")
+            if name and not re.search(r"[$*?\[\\]|:/", name):
                 yield name
 
 

@@ -14,6 +14,10 @@ class ByBuild(str):
     """Why the text of a file is not known that surely is there: the build itself puts it there."""
 
 
+class FromOthers(ByBuild):
+    """Why the text of a file is not known that other people wrote: it is cloned, downloaded or of another image."""
+
+
 LARGEST = 4 * 1024 * 1024  # bytes; no file that people write to say what to install is larger
 
 # tomllib takes the square of a key's parts, and nobody writes a hundred.

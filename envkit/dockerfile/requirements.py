@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from envkit.dockerfile.files import Files
+from envkit.dockerfile.files import Files, FromOthers
 from envkit.model import Span
 from envkit.subjects.dockerfile import Install, Unread
 
@@ -444,7 +444,7 @@ def follow(
 ) -> None:
     """Adds what a requirements (or constraints) file asks for, and the files it names; a file counts once."""
     if re.match(r"[a-z][a-z0-9+.-]*://", path):
-        asked.unread.append(Unread(path, "the build downloads it", span))
+        asked.unread.append(Unread(path, FromOthers("the build downloads it"), span))
         return
     if path in within:
         asked.unread.append(Unread(path, f"it includes itself ({' -> '.join((*within, path))})", span))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from envkit.dockerfile import edits, options
-from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, absolute
+from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, FromOthers, absolute
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
@@ -72,7 +72,7 @@ class Elsewhere:
 
 # A text, the reason why there is none, a place of the context and whether all below it is meant, or one of elsewhere.
 What = FileText | str | tuple[str, bool] | Elsewhere
-_OTHER = ByBuild("it comes from another image or stage")
+_OTHER = FromOthers("it comes from another image or stage")
 _DEEPEST = 6  # stages that hand a file on
 
 
@@ -108,7 +108,7 @@ class Tree:
         into = copy.target.endswith(("/", "/.")) or copy.target == "." or len(copy.sources) > 1
         for source in copy.sources:
             if _URL.match(source):
-                self.events.append((_named(target, source, into), ByBuild("the build downloads it")))
+                self.events.append((_named(target, source, into), FromOthers("the build downloads it")))
             elif stage is not None and stage.depth < _DEEPEST and not re.search(r"[*?\[]", source):
                 there = Elsewhere(stage.at_root, absolute(source, "/"), _OTHER)
                 # What a folder adds to another one lets through what was there.
@@ -163,7 +163,7 @@ class Tree:
         words = command.args
         clone = cloned(command)
         if clone is not None:
-            why = ByBuild(f"the build clones it from {clone.url}")
+            why = FromOthers(f"the build clones it from {clone.url}")
             own = None if clone.ref else self.context.clone_of(clone.url)
             self.events.append((clone.folder, why if own is None else Elsewhere(own.read, ".", why)))
             self.clones[clone.folder] = (clone.url, clone.ref)
@@ -171,13 +171,13 @@ class Tree:
             place = posixpath.normpath(command.cwd or "/")
             if place in self.clones and not words[-1].startswith("-"):
                 self.clones[place] = (self.clones[place][0], words[-1])
-                self.events.append((place, ByBuild(f"the build clones it from {self.clones[place][0]}")))
+                self.events.append((place, FromOthers(f"the build clones it from {self.clones[place][0]}")))
         elif command.program in ("wget", "curl"):
             name = options.value_of(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
             for word in words:
                 if _URL.match(word):
                     place = absolute(name or word.rsplit("/", 1)[-1], command.cwd)
-                    self.events.append((place, ByBuild("the build downloads it")))
+                    self.events.append((place, FromOthers("the build downloads it")))
         elif command.program in ("cp", "mv"):
             self._moved(command)
         elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):

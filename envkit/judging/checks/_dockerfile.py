@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from envkit.dockerfile.files import NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
-from envkit.model import Skip, Unknown
+from envkit.model import Severity, Skip, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch, Unread
 
 
@@ -14,10 +15,22 @@ def need_stages(dockerfile: Dockerfile) -> None:
     skip_if(not dockerfile.stages, "the file has no FROM")
 
 
-def unknown_if_unread(unread: Sequence[Unread], so: str = "") -> None:
-    """Raises Unknown where a file was not read; ``so`` says what is open then."""
+def unknown_if_unread(unread: Sequence[Unread], so: str = "", at_most: Severity = Severity.ERROR) -> None:
+    """Raises Unknown where a file was not read; ``so`` says what is open then, ``at_most`` what its answer is worth."""
     if unread:
-        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}", about=unread[0].path)
+        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}", at_most, unread[0].path)
+
+
+def own(unread: Sequence[Unread]) -> list[Unread]:
+    """The files that the project itself holds or makes, without those of a clone, a download or the base.
+
+    What nothing puts at an absolute path lies in the base; a name alone may be one of the project.
+    """
+    return [one for one in unread if not (isinstance(one.why, FromOthers) or _in_base(one))]
+
+
+def _in_base(unread: Unread) -> bool:
+    return unread.why == NOWHERE and unread.path.startswith("/")
 
 
 def need_torch(dockerfile: Dockerfile) -> Torch:

@@ -10,11 +10,11 @@ from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
+from envkit.judging.checks._dockerfile import need_stages, own, reached_commands, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Torch, Word
 from envkit.versions import Cuda
 
 # ---------------------------------------------------------------- two toolkits
@@ -329,7 +329,11 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield from noticed
         if not noticed:
             unread = [each for step in dockerfile.steps for each in step.unread] or dockerfile.unread
-            unknown_if_unread(unread, ", so which cuDNN is loaded is not known")
+            # Beside a torch that is known, a list of other people's asks for torch's own cuDNN, or for none: of the
+            # public files whose doubt was followed up to the clone, none had another answer.
+            here = own(unread) if dockerfile.torch is not None else unread
+            worst = Severity.ERROR if here else Severity.WARNING
+            unknown_if_unread(here or unread, ", so which cuDNN is loaded is not known", worst)
 
 
 def _cudnn(install: Install) -> _Cudnn | None:
@@ -348,7 +352,7 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
     """A cuDNN for another CUDA major than everything that could load it."""
     if not one.cuda:
         return None
-    torch = dockerfile.torch
+    torch = _loader(one.install, dockerfile)
     torch_cuda = stack.said(torch.cuda) if torch is not None else ""
     added = [each.cuda for each in stack.toolkits(dockerfile.installs) if each.whole]
     wheel = one.install.manager not in (*stack.SYSTEM, "source")
@@ -378,6 +382,13 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
         if wheel and torch_cuda
         else f"take the cuDNN for CUDA {stack.major(next(iter(loaders.values())))}",
     )
+
+
+def _loader(install: Install, dockerfile: Dockerfile) -> Torch | None:
+    """The torch that a cuDNN meets: of a wheel the one in its own environment, else the one that stays."""
+    own = install.prefix if install.manager not in (*stack.SYSTEM, "source") else ""
+    beside = [one for one in dockerfile.torches if one.prefix in ("", own)] if own else []
+    return beside[-1] if beside else dockerfile.torch
 
 
 def _of_pin(one: _Cudnn, dockerfile: Dockerfile, facts: Facts) -> Finding | None:

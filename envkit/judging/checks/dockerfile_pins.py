@@ -9,7 +9,7 @@ from dataclasses import replace
 from envkit.dockerfile.torches import newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import need_stages, need_torch, reached_installs
+from envkit.judging.checks._dockerfile import need_stages, need_torch, own, reached_installs
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
@@ -274,11 +274,11 @@ def _worst_of_pair(dockerfile: Dockerfile) -> Severity:
     """What torch and torchvision can be to one another where files were not read: an error if they come apart.
 
     Where one command installs both, the installer itself refuses what torchvision's METADATA excludes, and ends the
-    build; a build for another CUDA in the same file is a finding about that file.
+    build; a build for another CUDA in the same file is a finding about that file.  A list of other people's that pins
+    a torch of its own is one that pip names: "torchvision requires torch==..., which is incompatible".
     """
     mates = any(each.name in ("torchvision", "torchaudio") and each.sure for each in dockerfile.installs)
-    commands = {(each.span.path, each.span.line) for each in dockerfile.unread if not each.system}
-    return Severity.ERROR if mates or len(commands) > 1 else Severity.WARNING
+    return Severity.ERROR if mates and own(dockerfile.unread) else Severity.WARNING
 
 
 def _unfit(dockerfile: Dockerfile, misfit: fit.Incompatibility, mate: Install, torch: Torch) -> Finding:

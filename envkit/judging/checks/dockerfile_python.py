@@ -101,7 +101,12 @@ def _past_the_environment(
 
 
 def _same(install: Install, started: StartCommand) -> bool:
-    """Whether a package goes where the started Python looks; of a base whose version nobody knows both are its one."""
+    """Whether a package goes where the started Python looks; of a base whose version nobody knows both are its one.
+
+    A user's own folder belongs to the Python whose pip writes there, which a plain name finds for both.
+    """
+    if install.prefix.endswith("/.local") and _PLAIN.match(started.command.words[0].text):
+        return install.python == started.version
     return bool(started.prefix) and install.python == started.version and install.prefix == started.prefix
 
 
