@@ -22,6 +22,7 @@ PLAIN = "FROM python:3.11-slim-bookworm\n"
 CUDA = "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\n"
 CUDNN = "FROM nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04\n"
 TORCH = "RUN pip install torch==2.6.0\n"
+VISION = "RUN pip install torchvision==0.21.0\n"
 CLONED = "RUN git clone https://github.com/a/b /b && pip install -r /b/requirements.txt\n"
 DOWNLOADED = "RUN pip install -r https://a.example/requirements.txt\n"
 # A check, a file in which its doubt could be an error, and a twin in which it could be a warning at most, or nothing.
@@ -31,21 +32,16 @@ PAIRS = {
     ),
     "torchvision pinned beside a list of other people's": (
         "torchvision-mismatch",
-        f"{PLAIN}RUN pip install torchvision==0.21.0\n{UNREAD}",
-        f"{PLAIN}RUN pip install torchvision==0.21.0\n{CLONED}",
+        f"{PLAIN}{VISION}{UNREAD}",
+        f"{PLAIN}{VISION}{CLONED}",
     ),
     "a base with cuDNN": ("cudnn-mismatch", f"{CUDNN}{UNREAD}", f"{CUDA}{UNREAD}"),
-    "a base with cuDNN beside a torch that is known": (
-        "cudnn-mismatch", f"{CUDNN}{TORCH}{UNREAD}", f"{CUDNN}{TORCH}{CLONED}",
+    "a base with cuDNN beside a torch that is known": ("cudnn-mismatch", f"{CUDNN}{UNREAD}", f"{CUDNN}{TORCH}{UNREAD}"),
+    "torchvision pinned beside a list of the project's own and one that the build downloads": (
+        "torchvision-mismatch", f"{PLAIN}{VISION}{DOWNLOADED}{UNREAD}", f"{PLAIN}{VISION}{DOWNLOADED}",
     ),
-    "a list of other people's, and the project's own": (
-        "cudnn-mismatch", f"{CUDNN}{TORCH}{CLONED}{UNREAD}", f"{CUDNN}{TORCH}{CLONED}",
-    ),
-    "a list that the build downloads as the only one that could bring a framework": (
-        "cudnn-mismatch", f"{CUDNN}{DOWNLOADED}", f"{CUDNN}{TORCH}{DOWNLOADED}",
-    ),
-    "a list in the base": (
-        "cudnn-mismatch", f"{CUDNN}{TORCH}{UNREAD}", f"{CUDNN}{TORCH}RUN pip install -r /opt/list.txt\n",
+    "torchvision pinned beside a list in the base": (
+        "torchvision-mismatch", f"{PLAIN}{VISION}{UNREAD}", f"{PLAIN}{VISION}RUN pip install -r /opt/list.txt\n",
     ),
     "the loader's path": (
         "ld-library-path-shadow",

