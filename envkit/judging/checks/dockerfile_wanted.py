@@ -1,0 +1,190 @@
+"""Whether an installer can give the torch that a Dockerfile asks for, and whether other packages want that one."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from envkit.dockerfile.torches import nightly, variant_of
+from envkit.facts import Facts
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks import _torch_fit as fit
+from envkit.judging.checks._dockerfile import need_stages, reached_installs
+from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
+from envkit.model import Finding, Severity, Span, Unknown
+from envkit.subjects.dockerfile import Dockerfile, Install, Step, Torch
+
+_FAMILY = ("torch", "torchvision", "torchaudio")
+_FROM_INDEX = ("pip", "uv")
+
+
+def _asked(dockerfile: Dockerfile, *names: str) -> Iterator[Install]:
+    """Each install by pip or uv of a pinned release of these names, once, that surely happens."""
+    seen: set[tuple[Span, str]] = set()
+    for _, _, one in reached_installs(dockerfile):
+        plain = one.sure and one.version and not (one.url or one.constraint or one.locked or one.marker)
+        if one.name in names and one.manager in _FROM_INDEX and plain and (one.span, one.name) not in seen:
+            seen.add((one.span, one.name))
+            yield one
+
+
+def _others(one: Install) -> bool:
+    """Whether it may come from a place that the facts do not know: a mirror, a page of links, a folder."""
+    pages = ("download.pytorch.org", "torch_stable")
+    links = any(not any(page in url for page in pages) for url in one.find_links)
+    return links or any(not variant_of(url) and not url.endswith("/whl") for url in one.extra_indexes)
+
+
+def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The build of torch that is asked for was made: its local version, or its release on the only index given."""
+    need_stages(dockerfile)
+    asked, open_ = 0, ""
+    for one in _asked(dockerfile, "torch"):
+        variant = (one.local or ("" if one.extra_indexes else variant_of(one.index))).partition(".")[0]
+        elsewhere = (one.index and not variant_of(one.index) and "/simple" not in one.index) or _others(one)
+        if not variant.startswith("cu") or elsewhere or nightly(one):
+            continue
+        asked += 1
+        try:
+            misfit = fit.index_lacks(one.version, variant, facts)
+        except Unknown as unknown:
+            open_ = open_ or str(unknown)
+            continue
+        if misfit and not _there(dockerfile, one):
+            yield error(f"{misfit.message}, so that the build ends here", one.span, misfit.facts, misfit.fix)
+    skip_if(not asked, "no build of torch is named")
+    unknown_if(open_, open_)
+
+
+def torch_index_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A local version of torch ("+cuNNN"), which the default index never holds, is on an index that is named."""
+    need_stages(dockerfile)
+    pinned = [one for one in _asked(dockerfile, *_FAMILY) if one.local and not nightly(one)]
+    skip_if(not pinned, "no local version of torch is named")
+    told: set[tuple[str, int]] = set()
+    for one in pinned:
+        named = one.index or one.extra_indexes or one.find_links or "--no-index" in one.options
+        if named or _there(dockerfile, one) or (one.span.path, one.span.line) in told:
+            continue
+        told.add((one.span.path, one.span.line))
+        build = one.local.partition(".")[0]
+        yield error(
+            f"{one.name}=={one.version}+{one.local} is on no index that this command names, and the default one holds "
+            "no local versions, so that the build ends here",
+            one.span,
+            {f"+{one.local}": one.span.place},
+            f"add `--extra-index-url https://download.pytorch.org/whl/{build}`",
+        )
+
+
+def _there(dockerfile: Dockerfile, one: Install) -> bool:
+    """Whether the very release may be there already, so that the installer looks for none.
+
+    Of a base that the facts do not know nobody knows which torch it holds, nor which index its pip is set to.
+    """
+    if {"--upgrade", "--force-reinstall", "--reinstall", "--target"} & one.options:
+        return False
+    order = list(dockerfile.installs)
+    before = order[: order.index(one)] if one in order else ()
+    if any(each.name == one.name and each.version == one.version and each.span != one.span for each in before):
+        return True
+    base = dockerfile.base
+    return not base.torch.is_unsupported and (not stack.said(base.torch) or stack.said(base.torch) == one.version)
+
+
+# ---------------------------------------------------------------- who asks for which torch
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """A torch of a known release: ``at`` is its place among the installs, -1 for the base's."""
+
+    version: str
+    span: Span
+    at: int
+    prefix: str
+    install: Install | None
+
+
+def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The torch that is there is one that the pinned packages ask for.  Source: Requires-Dist in their METADATA."""
+    need_stages(dockerfile)
+    order = list(dockerfile.installs)
+    torches = [known for each in dockerfile.torches if (known := _known(each, order)) is not None]
+    skip_if(not torches, "no exact version of torch is known")
+    asked, open_ = 0, ""
+    for at, one in enumerate(order):
+        pinned = one.sure and one.version and one.manager in _FROM_INDEX
+        if not pinned or one.name in _FAMILY or one.url or one.constraint or one.locked:
+            continue
+        row = facts.torch_need(one.name, one.version)
+        if row is None or row.torch is None:
+            open_ = open_ or fit.newer_than_read(one.name, one.version, facts)
+            continue
+        asked += 1
+        for met in _met(dockerfile, at, one, torches):
+            misfit = fit.rejects(row, one.version, met.version, facts)
+            if misfit is None:
+                continue
+            severity, so = _effect(dockerfile, at, one, met, row.torch)
+            message = misfit.message.replace("the file pins", "here is")
+            there = {f"torch {met.version}": met.span.place}
+            yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
+            break
+    unknown_if(open_, open_, Severity.WARNING)
+    skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
+
+
+def _known(torch: Torch, order: Sequence[Install]) -> _There | None:
+    """A torch whose release is known; None for others and for NVIDIA's builds of unreleased ones."""
+    version = stack.said(torch.version)
+    if not version or not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv"):
+        return None
+    if torch.install is None:
+        return _There(version, torch.span, -1, torch.prefix, None)
+    if torch.install.url or torch.install.locked:
+        return None
+    at = next((n for n, one in enumerate(order) if one.name == "torch" and one.span == torch.install.span), None)
+    return None if at is None else _There(version, torch.span, at, torch.prefix, torch.install)
+
+
+def _met(dockerfile: Dockerfile, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
+    """The torches that a package meets: of its own command, the last one before it, then the one that stays."""
+    near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
+    near = near or [each for each in torches if each.at < 0]
+    together = [each for each in near if each.install is not None and _together(dockerfile, one, each.install)]
+    before = [each for each in near if each.at < at]
+    yield from together or [*before[-1:], *near[-1:]]
+
+
+def _effect(dockerfile: Dockerfile, at: int, one: Install, met: _There, wanted: str) -> tuple[Severity, str]:
+    """What comes of it, and how bad that is."""
+    if met.install is not None and _together(dockerfile, one, met.install):
+        return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
+    if met.at > at:
+        return Severity.WARNING, ", which is installed over the one that it was made for"
+    if "--no-deps" in one.options:
+        return Severity.WARNING, ", and --no-deps leaves that one in place"
+    if any(each.name == "torch" and each.constraint and each.version for each in dockerfile.installs):
+        return Severity.WARNING, ", and a constraint holds that one"
+    by = f" by torch{wanted}" if wanted.startswith("==") else ""
+    return Severity.WARNING, f", so {one.manager} replaces it{by}"
+
+
+def _together(dockerfile: Dockerfile, one: Install, other: Install) -> bool:
+    """Whether one command installs both, so that its resolver has to fit them."""
+    for step in dockerfile.steps:
+        spans = [each.span for each in step.installs]
+        if one.span in spans and other.span in spans:
+            mine = _command_of(step, one)
+            return mine is not None and mine == _command_of(step, other)
+    return False
+
+
+def _command_of(step: Step, one: Install) -> int | None:
+    """The place of the command that does an install: the one around it, or the only one that names its file."""
+    name = posixpath.basename(one.span.path)
+    around = [n for n, command in enumerate(step.commands) if stack.inside(command.span, one.span)]
+    around = around or [n for n, each in enumerate(step.commands) if any(w.endswith(name) for w in each.args)]
+    return around[0] if len(around) == 1 else None
