@@ -1,11 +1,12 @@
-"""Every check has a page, and the page's examples are its tests."""
+"""Every check has a page, and the page's examples are its tests; run this file to rewrite what each gives in full,
+``golden/pages.jsonl``."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from envkit.errors import UsageError
 from envkit.judging import pages, required
 from envkit.judging.judge import checks, run, unanswered
 from envkit.judging.pages import Example
-from envkit.model import Observed, Outcome, Result
+from envkit.model import Finding, Observed, Outcome, Result, Severity, Span
 from envkit.subjects import KINDS, Host
 from envkit.subjects.codec import from_plain
 from envkit.subjects.host import Gpu
@@ -39,6 +40,8 @@ BLOCKS = [
 ]
 CHECKS = checks()
 FACTS = tables.load()
+GOLDEN = Path(__file__).parent / "golden" / "pages.jsonl"
+GAVE = GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 def judged(page: str, block: Example) -> Result:
@@ -64,6 +67,44 @@ def subject_of(block: Example) -> Any:
     return from_plain(KINDS[block.kind], data)
 
 
+def place(span: Span | None) -> str:
+    """Where a span begins and ends."""
+    return f"{span.path}:{span.line}:{span.column}-{span.end_line}:{span.end_column}" if span else ""
+
+
+def in_words(finding: Finding) -> dict[str, Any]:
+    """All that a finding says; an error does not say that it is one."""
+    severity = "" if finding.severity is Severity.ERROR else finding.severity.name.lower()
+    edits = [[place(edit.span), edit.text] for edit in finding.edits]
+    said = {**asdict(finding), "severity": severity, "span": place(finding.span), "edits": edits}
+    return {key: value for key, value in said.items() if value}
+
+
+def header(page: str, block: Example) -> dict[str, Any]:
+    """Which block it is."""
+    return {"page": page, "shown": " ".join(filter(None, (block.kind, block.outcome, block.fault)))}
+
+
+def in_full(page: str, block: Example, result: Result) -> str:
+    """All that the check says of the block's subject, on one line; of a file also which other checks do not pass."""
+    said = header(page, block)
+    if result.reason:
+        said["reason"] = [result.reason, result.at_most.name.lower(), result.about]
+    if result.findings:
+        said["findings"] = [in_words(finding) for finding in result.findings]
+    if block.kind in written.KINDS:
+        for outcome in (Outcome.FAIL, Outcome.UNKNOWN):
+            others = written.ended(block.kind, block.text, FACTS, outcome) - {page}
+            said |= {f"others {outcome.value}": sorted(others)} if others else {}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+
+
+def rewrite() -> None:
+    """Writes what every block gives today."""
+    lines = [in_full(*block.values, judged(*block.values)) for block in BLOCKS]
+    GOLDEN.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
 def test_every_check_has_a_page_and_every_page_a_check() -> None:
     assert set(checks()) | required.ids() == set(PAGES)
     assert not set(checks()) & required.ids()
@@ -80,8 +121,8 @@ def test_a_page_has_its_parts_and_shows_the_fault_and_its_absence(page: str) -> 
 
 
 @pytest.mark.slow  # thousands of examples, each judged
-@gathered(BLOCKS)
-def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
+@gathered(pytest.param(*block.values, line, id=block.id) for block, line in zip(BLOCKS, GAVE, strict=False))
+def test_a_block_gives_what_it_says(page: str, block: Example, line: str) -> None:
     result = judged(page, block)
     assert result.outcome is OUTCOMES[block.outcome], (result.reason, result.findings)
     assert bool(result.reason) == (result.outcome in (Outcome.SKIP, Outcome.UNKNOWN))
@@ -90,6 +131,13 @@ def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
         # What another program said is quoted with its period.
         quoted = finding.message.rsplit(": ", 1)[-1] in block.text
         assert quoted or not finding.message.endswith("."), "a message has no final period"
+    assert in_full(page, block, result) == line, "python tests/test_pages.py writes what it gives now"
+
+
+def test_every_block_has_its_line_in_the_golden_file() -> None:
+    stored = [json.loads(line) for line in GAVE]
+    shown = [{"page": line["page"], "shown": line["shown"]} for line in stored]
+    assert shown == [header(*block.values) for block in BLOCKS], "python tests/test_pages.py writes it again"
 
 
 MACHINE_PAGES = [page for page, check in CHECKS.items() if set(check.subjects) & {Host, KINDS.get("launch")}]
@@ -213,3 +261,7 @@ def test_a_healthy_machine_passes(machine: str) -> None:
         if result.outcome not in (Outcome.PASS, Outcome.SKIP)
     }
     assert set(found) == ({"host-no-gpu"} if machine == "bare" else set()), found
+
+
+if __name__ == "__main__":
+    rewrite()

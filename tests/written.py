@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from envkit.dockerfile.files import FileText
 from envkit.facts import Facts
@@ -47,6 +48,7 @@ class Beside:
         return tuple(sorted({name[len(below) :].split("/")[0] for name in self.files if name.startswith(below)}))
 
 
+@lru_cache(maxsize=1)  # a block is asked for several of its checks, one after the other
 def file(kind: str, text: str, facts: Facts) -> JudgedFile:
     """The shown file, judged by all its checks."""
     gpus: list[str] = []
@@ -69,6 +71,11 @@ def judged(check: str, kind: str, text: str, facts: Facts) -> Result:
     return found[0]
 
 
+def ended(kind: str, text: str, facts: Facts, outcome: Outcome) -> set[str]:
+    """The checks that end so on a file."""
+    return {result.check for result in file(kind, text, facts).results if result.outcome is outcome}
+
+
 def fired(text: str, facts: Facts, kind: str = "dockerfile") -> set[str]:
     """The checks that find something in a file."""
-    return {result.check for result in file(kind, text, facts).results if result.outcome is Outcome.FAIL}
+    return ended(kind, text, facts, Outcome.FAIL)
