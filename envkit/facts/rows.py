@@ -470,12 +470,14 @@ class OsLifeRow(Sourced):
 
     ``eol`` is the last day of free security support for everybody (Debian: LTS, Ubuntu: standard support), None where
     no day was announced.  ``moved`` says that its packages left their usual servers, so that an install from a plain
-    image fails.  ``python`` is the version of its python3 package, None where there is none or it was not read.
+    image fails.  ``python`` is the version of its python3 package, None where there is none or it was not read;
+    ``pythons`` are all minor versions that its own archive has as packages, None where that was not read.
     """
 
     name: str
     codename: str
     python: Python | None
+    pythons: tuple[str, ...] | None
     eol: str | None
     moved: bool
 

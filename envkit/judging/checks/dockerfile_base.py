@@ -60,7 +60,8 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
         return f"the tag {base.tag} of {base.repository} moves with each release"
     codename = any(facts.os_life(word) is not None for word in re.split(r"[-_.]", base.tag.lower()))
     codename = codename or bool(_ROS.match(base.tag))
-    if not re.search(r"[0-9]", base.tag) and not codename:
+    version = re.sub(r"(?:^|[-_.])py[23](?=$|[-_])", "", base.tag)  # which Python is no version of the image
+    if not re.search(r"[0-9]", version) and not codename:
         return f"the tag {base.tag} of {base.repository} names no version"
     return ""
 

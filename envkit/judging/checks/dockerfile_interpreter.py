@@ -1,0 +1,205 @@
+"""Whether there is a Python at all where a build or its image calls one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from envkit.dockerfile import system
+from envkit.facts import Facts
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._torch_fit import cited
+from envkit.model import Finding
+from envkit.subjects.dockerfile import Command, Dockerfile, Stage, Step
+
+_BARE = ("os", "nvidia")  # families of bases without a Python of their own
+_NAMED = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils|tk|gdbm))?")
+_WITHOUT_PIP = re.compile(
+    r"python3(?:\.\d+)?(?:-(?:dev|venv|minimal|full|distutils|setuptools|wheel|opencv|numpy|tk))?"
+)
+# What may bring a Python, or packages of another archive, by ways that the text does not show.
+_OPAQUE = frozenset(
+    {"curl", "wget", "git", "tar", "make", "cmake", "dpkg", "conda", "mamba", "micromamba", "uv", "pyenv"}
+)
+_ARCHIVE = re.compile(
+    r"deadsnakes|add-apt-repository|\bppa:|sources\.list|\.sources\b|apt-key|keyring|backports|debian\.org"
+)
+
+
+def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """pip, or python by that name, is there where a RUN calls it or the image starts with it."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[str] = set()
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        if not _bare(stage):
+            continue
+        asked += 1
+        for step, command, name in _calls(dockerfile, stage):
+            if name in told:
+                continue
+            told.add(name)
+            base = stage.base
+            so = "the build ends here" if step.name == "RUN" else "the image cannot start"
+            yield error(
+                f"{name} is called, and neither {base.reference} nor a step before brings it, so that {so}",
+                command.words[0].span,
+                {f"no {name} in the base": f"{base.span.place}, {base.reference}"},
+                _FIXES[name],
+            )
+    skip_if(not asked, "the base has a Python of its own, or is not known")
+
+
+def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command, str]]:
+    """The commands that surely find no pip, or no ``python``, with its name."""
+    before: list[tuple[Step, Command]] = []
+    starts = _started(dockerfile) if stage.index == dockerfile.target.index else ()
+    for step in _line(dockerfile, stage):
+        if _brings(step):
+            return
+        for command in step.commands if step.name == "RUN" or step in starts else ():
+            name = _called(command, stage)
+            if name and not _forgiven(step, command) and _lacks(name, before):
+                yield step, command, name
+            before.append((step, command))
+
+
+def _started(dockerfile: Dockerfile) -> tuple[Step, ...]:
+    """The ENTRYPOINT, or else the CMD, with which the image starts."""
+    named = {step.name: step for step in dockerfile.steps if step.name in ("ENTRYPOINT", "CMD")}
+    last = named.get("ENTRYPOINT") or named.get("CMD")
+    return (last,) if last is not None else ()
+
+
+_FIXES = {
+    "pip": "install it before: `apt-get install -y python3-pip`",
+    "pip3": "install it before: `apt-get install -y python3-pip`",
+    "python": "start python3, or install python-is-python3",
+}
+
+
+def _bare(stage: Stage) -> bool:
+    """Whether the base is a plain Ubuntu or Debian, in which neither a package nor a link makes a ``python``."""
+    base = stage.base
+    found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", stack.said(base.os))
+    new = found is not None and int(found[2]) >= (18 if found[1] == "ubuntu" else 10)
+    return new and base.family in _BARE and base.sure and not base.digest
+
+
+def _line(dockerfile: Dockerfile, stage: Stage) -> Iterator[Step]:
+    """The steps of a stage and of those that it is FROM, in order."""
+    for index in dockerfile.line_of(stage.index):
+        yield from dockerfile.stages[index].steps
+
+
+def _brings(step: Step) -> bool:
+    """Whether a step may bring any program: files of another image or stage, archives, a PATH of its own."""
+    if step.copy is not None:
+        archive = any(
+            re.search(r"\.(?:tar|tgz|tbz|txz|gz|xz|bz2|deb|sh|whl)\b|://", name) for name in step.copy.sources
+        )
+        return (
+            step.copy.source_stage is not None or bool(step.copy.image) or archive or step.copy.target in ("/", "/usr")
+        )
+    return (
+        step.name == "SHELL"
+        or any(each.system for each in step.unread)
+        or "--mount=from" in " ".join(step.flags)
+        or _sets_path(step)
+    )
+
+
+def _sets_path(step: Step) -> bool:
+    return step.name == "ENV" and any(setting.name == "PATH" for setting in step.settings)
+
+
+def _called(command: Command, stage: Stage) -> str:
+    """The plain name of a pip or of ``python`` that a command starts, "" for others.
+
+    Older systems call Python 2 by that name, and packages bring it along.
+    """
+    name = command.words[0].text
+    old = name == "python" and stack.said(stage.base.os) in ("ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian10")
+    return name if command.sure and name in _FIXES and not old else ""
+
+
+def _forgiven(step: Step, command: Command) -> bool:
+    """Whether the build goes on where it fails: ``||`` follows, or it is a condition."""
+    at = step.commands.index(command)
+    return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
+
+
+def _lacks(name: str, before: Sequence[tuple[Step, Command]]) -> bool:
+    """Whether surely nothing before brings a program of that name."""
+    for step, command in before:
+        opaque = command.program in _OPAQUE or command.program in system.SHELLS or "/" in command.words[0].text
+        if opaque or not command.sure or "python" in command.program or command.program in (".", "source", "eval"):
+            return False
+        if any(link.name.rsplit("/", 1)[-1] == name for link in system.links(command)):
+            return False
+        if any(_could_bring(name, one.name) for one in step.installs if stack.inside(command.span, one.span)):
+            return False
+        if command.program in system.APT and any(not word.sure for word in command.words):
+            return False
+    return True
+
+
+def _could_bring(name: str, package: str) -> bool:
+    """Whether a package of the distribution may bring the program, itself or by what it requires."""
+    if name == "python":
+        return package in ("python", "python2", "python-minimal", "python2-minimal", "python-is-python3") or (
+            package.startswith("python-") or "conda" in package
+        )
+    plain = _WITHOUT_PIP.fullmatch(package)
+    return "pip" in package or "conda" in package or "virtualenv" in package or ("python" in package and not plain)
+
+
+# ---------------------------------------------------------------- a Python that the distribution does not have
+
+
+def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The distribution has the Python that apt is told to install.  Source: its own archive's packages."""
+    need_stages(dockerfile)
+    asked = 0
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        row = facts.os_life(stack.said(stage.base.os))
+        if row is None or row.pythons is None or stage.base.family not in _BARE or not stage.base.sure:
+            continue
+        asked += 1
+        for step in _line(dockerfile, stage):
+            if _other_archive(step):
+                break
+            named = [
+                (one, found[1])
+                for one in step.installs
+                if one.manager == "apt" and one.sure and (found := _NAMED.fullmatch(one.name)) is not None
+            ]
+            lacking = next(((one, minor) for one, minor in named if minor not in row.pythons), None)
+            if lacking is not None:
+                one, minor = lacking
+                has = " and ".join(row.pythons)
+                yield error(
+                    f"{one.name} is not among the packages of {row.name}, which has Python {has}, so that the build "
+                    "ends here",
+                    one.span,
+                    {f"{row.name} has Python {has}": cited(row)},
+                    f"take Python {row.pythons[-1]}, a base whose system has Python {minor}, or uv, conda or the "
+                    "deadsnakes archive for it",
+                )
+                break
+    skip_if(not asked, "which Pythons the base's system has is not known")
+
+
+def _other_archive(step: Step) -> bool:
+    """Whether a step may add an archive of packages, or bring files that say where packages come from."""
+    if step.copy is not None:
+        return bool(re.search(r"^/etc\b|^/$|apt|sources", step.copy.target)) or step.copy.source_stage is not None
+    return step.name == "RUN" and (bool(_ARCHIVE.search(step.value)) or any(_script(each) for each in step.commands))
+
+
+def _script(command: Command) -> bool:
+    return command.program in system.SHELLS or "/" in command.words[0].text or command.program in ("curl", "wget")
