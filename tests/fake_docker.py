@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import struct
 import sys
 import threading
 from contextlib import suppress
@@ -16,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, unquote_plus, urlsplit
 
 from test_prove import content_id, layer, saved_image
 
@@ -48,6 +49,10 @@ Path(words["iidfile"]).write_text(image["id"])
 """
 
 
+class Stream(list[Any]):
+    """An answer that comes event by event."""
+
+
 class FakeDocker:
     """``folder`` holds the images by name, the client in ``bin`` and the socket of the API."""
 
@@ -56,7 +61,12 @@ class FakeDocker:
         self.files: dict[str, bytes] = {}
         self.layers: dict[str, bytes] = {}
         self.heard: list[tuple[str, str, Any]] = []  # method, path, and the body where it is JSON
+        self.lines: list[str] = []  # the same with what stands behind a question mark
         self.put: list[bytes] = []  # the archives that containers got
+        self.answers: dict[str, tuple[int, Any]] = {}  # by "METHOD path", in the place of the usual ones
+        self.writes: list[tuple[int, bytes]] | None = None  # of a container that starts, by stream; None: none attaches
+        self.ends = True  # whether it ends then
+        self._started = threading.Event()
         (folder / "images").mkdir(parents=True)
         (folder / "bin").mkdir()
         client = folder / "bin" / "docker"
@@ -75,8 +85,18 @@ class FakeDocker:
                 words = {key: values[0] for key, values in parse_qs(parts.query).items()}
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 json_body = self.headers.get("Content-Type") == "application/json" and body
+                engine.lines.append(f"{self.command} {unquote_plus(self.path.removeprefix('/v1.44'))}")
                 engine.heard.append((self.command, path, json.loads(body) if json_body else None))
-                status, answer = engine.answer(self.command, path, words, body)
+                if engine.writes is not None and path.endswith("/attach"):
+                    self._attach(engine.writes)
+                    return
+                if path.endswith("/start"):
+                    engine._started.set()
+                usual = engine.answers.get(f"{self.command} {path}")
+                status, answer = usual or engine.answer(self.command, path, words, body)
+                if isinstance(answer, Stream):
+                    self._stream(status, answer)
+                    return
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 with suppress(ConnectionError):  # a client that knows enough hangs up
                     self.send_response(status)
@@ -84,6 +104,31 @@ class FakeDocker:
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
                     self.wfile.write(data)
+
+            def _stream(self, status: int, events: Stream) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                with suppress(ConnectionError):
+                    for event in events:
+                        data = json.dumps(event).encode() + b"\r\n"
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                        self.wfile.flush()
+                    self.wfile.write(b"0\r\n\r\n")
+
+            def _attach(self, frames: list[tuple[int, bytes]]) -> None:
+                self.wfile.write(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+                self.wfile.flush()
+                engine._started.wait(20)
+                engine._started.clear()
+                with suppress(OSError):
+                    for number, data in frames:
+                        self.wfile.write(struct.pack(">BxxxL", number, len(data)) + data)
+                        self.wfile.flush()
+                    if not engine.ends:
+                        self.connection.recv(1)  # until who attached hangs up
+                self.close_connection = True
 
             do_GET = do_POST = do_PUT = do_DELETE = _serve
 
