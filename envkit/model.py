@@ -7,9 +7,11 @@ apply (skip), the answer could not be had (unknown), or the check itself died (c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, Generic, TypeVar
+
+from envkit.records import dataclass
 
 T = TypeVar("T")
 

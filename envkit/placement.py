@@ -12,7 +12,6 @@ The model runs once, forward only, on the devices that it and its inputs are on.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from envkit import facts
@@ -21,6 +20,7 @@ from envkit.image.probe import SCHEMA
 from envkit.judging import judge, required
 from envkit.model import Finding, Outcome, Report, Severity, Subject
 from envkit.payload.placement import work
+from envkit.records import dataclass
 from envkit.subjects.codec import to_plain
 from envkit.subjects.placement import Placement
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor
+from envkit.records import dataclass
 
 WORKSPACE = "/workspace"
 HOME = "/home/job"  # of a job's user in the container

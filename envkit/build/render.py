@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -18,6 +17,7 @@ from envkit import __version__
 from envkit.plan.flavors import stand_in
 from envkit.plan.image_table import NOTHING, Healthcheck
 from envkit.plan.lockfile import TORCH_NEEDS, Lock, built_for, dump, requirements
+from envkit.records import dataclass
 from envkit.system import files
 
 # The entry point of an image with a guard; the command stands behind it.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.build.flags import HOME, SHM, WORKSPACE
 from envkit.build.render import guard_text
 from envkit.credentials import names_secret
 from envkit.errors import UsageError, one_line
 from envkit.plan.lockfile import Lock
+from envkit.records import dataclass
 from envkit.subjects.declared import Mount
 
 GUARD = "/usr/share/envkit/guard.py"  # in an image with a guard

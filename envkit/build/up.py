@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +29,7 @@ from envkit.plan.indexes import of as indexes_of
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor, Spec
 from envkit.plan.update import Accept, base_request, ensure_lock
+from envkit.records import dataclass
 from envkit.report import Table, summary
 from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from envkit.credentials import redacted_text
 from envkit.debug import stacks
 from envkit.debug.records import Child, DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.explain import as_html, as_text
 from envkit.logs import knowledge
+from envkit.records import dataclass
 from envkit.report.page import filled
 from envkit.system import proc
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from envkit.debug.job import COMPANION
 from envkit.engine import DeclaredStart, Engine, Say
 from envkit.errors import UsageError
+from envkit.records import dataclass
 from envkit.system.proc import Completed
 
 _FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"

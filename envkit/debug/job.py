@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Required, TypedDict
 
@@ -22,6 +22,7 @@ from envkit import payload
 from envkit.debug import stacks
 from envkit.debug.records import Child
 from envkit.errors import Undecided
+from envkit.records import dataclass
 from envkit.system import proc
 from envkit.system.proc import Completed
 

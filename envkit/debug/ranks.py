@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from envkit.debug import job, stacks
 from envkit.debug.job import CommandRun
 from envkit.debug.records import PythonFrame, RankRow
 from envkit.logs import flight
+from envkit.records import dataclass
 
 HANG_AFTER_S = 10.0
 """Seconds without a step of any rank after which they are looked at; a step of a training job takes seconds at most."""

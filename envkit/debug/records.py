@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from envkit.logs.records import Explanation
+from envkit.records import dataclass
 
 
 class Verdict(StrEnum):

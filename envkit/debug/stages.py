@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from envkit.debug import cores, packages, ranks, sanitizer
@@ -13,6 +13,7 @@ from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
 from envkit.logs.records import Event, Explanation, Role
 from envkit.logs.story import Story
+from envkit.records import dataclass
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from envkit.model import Observed
 from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.resolve import Choice, resolve, settled
 from envkit.plan.spec import Spec
+from envkit.records import dataclass
 from envkit.subjects.image import Image, Library, TorchBuild
 from envkit.subjects.imported import ImportState
 from envkit.versions import Cuda, Driver, Sm

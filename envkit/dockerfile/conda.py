@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
@@ -17,6 +17,7 @@ from envkit.dockerfile.nodes import Node, documents
 from envkit.dockerfile.options import ParsedOptions
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 MOST = 20_000  # parts of one environment file

@@ -8,10 +8,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from envkit.dockerfile.files import LARGEST, FileText
+from envkit.records import dataclass
 from envkit.system import files
 
 MOST_NAMES = 10_000  # of one folder

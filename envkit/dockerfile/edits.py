@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from envkit.dockerfile.files import FileText
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command
 
 _MOST_LINES = 2_000  # of a text; a list of packages that people write has fewer

@@ -7,7 +7,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 
 from envkit.dockerfile import (
@@ -33,6 +33,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import (
     Base,
     Command,

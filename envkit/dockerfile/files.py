@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any, Protocol
+
+from envkit.records import dataclass
 
 NOWHERE = "nothing in the Dockerfile puts it there"
 

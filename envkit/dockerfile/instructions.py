@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from envkit.model import Span
+from envkit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

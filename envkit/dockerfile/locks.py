@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +16,7 @@ from envkit.dockerfile.files import FileText
 from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import MOST, canonical, pin
 from envkit.model import Span
+from envkit.records import dataclass
 
 _HEAD = re.compile(r'^\[\[package\]\][ \t]*\r?\nname = "([^"\n]+)".*', re.MULTILINE)
 _TAIL = re.compile(r"^\[(?:metadata|extras)", re.MULTILINE)

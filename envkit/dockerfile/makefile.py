@@ -9,11 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.dockerfile import options
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.instructions import Text
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command
 
 NAMES = ("GNUmakefile", "makefile", "Makefile")  # in the order in which make looks for them

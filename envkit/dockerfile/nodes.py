@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Span
+from envkit.records import dataclass
 
 MOST = 100_000  # parts of one file; a manifest of every custom resource of a cluster has fewer
 DEEPEST = 60  # levels; a sensible file has fifteen

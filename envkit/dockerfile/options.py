@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Word
 
 

@@ -9,11 +9,12 @@ import configparser
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.dockerfile import options, project, requirements
 from envkit.dockerfile.files import ByBuild, Files
 from envkit.dockerfile.requirements import RequestedPackages, Requirement
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("pip")

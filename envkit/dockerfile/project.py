@@ -8,7 +8,7 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from envkit.dockerfile import requirements
@@ -16,6 +16,7 @@ from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import RequestedPackages, Requirement, canonical
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Unread
 
 _KEY = re.compile(r"[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?[ \t]*=")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ import msgspec
 
 from envkit.dockerfile.files import Files, FromOthers
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Install, Unread
 
 if TYPE_CHECKING:

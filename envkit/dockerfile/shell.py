@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from envkit.dockerfile import shell_tree as tree
 from envkit.dockerfile import shell_values as values
@@ -17,6 +16,7 @@ from envkit.dockerfile.shell_commands import Commands, may_glob
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
 from envkit.dockerfile.shell_words import CERTAIN, MAYBE, MOST, NAMES, UNLIKELY, State, Status, status_of
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Word
 
 LONGEST = 1_000_000  # characters of a script; nobody writes a longer one, and it would take more than a second

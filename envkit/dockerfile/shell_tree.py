@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from envkit.model import Span
+from envkit.records import dataclass
 
 
 class HasPositions(Protocol):

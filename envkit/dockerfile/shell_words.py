@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_tree import Assign, Node, Part, Piece, Pipeline, Seq, Simple, Source, Token
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 MOST = 2_000  # commands that one script may yield

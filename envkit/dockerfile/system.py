@@ -10,12 +10,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from envkit.dockerfile import options
 from envkit.dockerfile.files import Files
 from envkit.dockerfile.options import Grammar, ParsedOptions
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 UNKNOWN_WORD = "what it stands for is not known before the build"

@@ -7,11 +7,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from envkit.dockerfile import edits, options
 from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, FromOthers, absolute
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")

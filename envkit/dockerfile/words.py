@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from envkit.dockerfile.instructions import Instruction, Text
+from envkit.records import dataclass
 
 # What Go's unicode.IsSpace calls space; Python's own str.isspace has four more.
 SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"

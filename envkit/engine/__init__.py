@@ -8,12 +8,13 @@ the program that they are named after.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from envkit.errors import Undecided, UsageError
+from envkit.records import dataclass
 from envkit.system.proc import Completed
 
 Start = Callable[[Sequence[str]], Sequence[str]]  # the container's whole command line for the payload's own words

@@ -17,13 +17,13 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from envkit.engine import Say, debian
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
+from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.no_room import refused
 

@@ -12,12 +12,13 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from envkit.engine import BuildRequest, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
+from envkit.records import dataclass
 from envkit.system import files, proc
 
 _OPEN = re.compile(r"^#(\d+) (\[.*)$")

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from envkit.errors import UsageError
+from envkit.records import dataclass
 
 FOLDER = ".envkit-steps"  # in the build's context
 _HERE = re.compile(r'<<-?(?P<quote>["\']?)(?P<mark>[A-Za-z_][A-Za-z0-9_]*)(?P=quote)')

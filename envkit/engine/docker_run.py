@@ -8,12 +8,12 @@ import io
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from envkit.credentials import names_secret
 from envkit.engine import JobEnd, JobLine, JobRequest
 from envkit.errors import Undecided
+from envkit.records import dataclass
 
 # A rootless engine's root is this machine's user, and its other users are nobody here.
 ROOTLESS, REMAPPED = "name=rootless", "name=userns"

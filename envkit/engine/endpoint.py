@@ -12,12 +12,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envkit.credentials import redacted_text
 from envkit.errors import Undecided, UsageError, one_line
+from envkit.records import dataclass
 
 if TYPE_CHECKING:
     import docker

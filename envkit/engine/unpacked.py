@@ -15,13 +15,14 @@ import stat
 import tarfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 from envkit.engine import DeclaredStart, Say
 from envkit.errors import Undecided, UsageError, one_line
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.system.files import is_full
 

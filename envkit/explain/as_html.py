@@ -6,11 +6,12 @@ No script and nothing loaded from elsewhere; its size is bounded whatever was re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from envkit.explain import as_text
 from envkit.logs.records import Explanation, Line, Mark, Role
+from envkit.records import dataclass
 from envkit.report.page import filled
 
 MOST_MARKS = 10_000  # that are drawn

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from envkit import __version__
 from envkit.credentials import redacted_text
 from envkit.doctor import anonymize
 from envkit.logs.records import Explanation, Line, Mark, RankState, Role
+from envkit.records import dataclass
 from envkit.report.json import text as json_text
 from envkit.report.text import visible, wrapped
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -31,6 +31,7 @@ from envkit.judging import pages
 from envkit.logs import flight, hang, reader, story, verdict
 from envkit.logs.records import Explanation, FileSeen, Hypothesis, Line, Reading, Strength
 from envkit.logs.story import Story
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.system.terminal import columns, wants_color
 

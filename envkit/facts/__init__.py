@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
@@ -49,6 +48,7 @@ from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
 from envkit.facts.variable import VariableRow as VariableRow
 from envkit.facts.xid import XidCategory
+from envkit.records import dataclass
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 
 _PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from envkit.errors import UsageError
 from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
 from envkit.facts.rows import columns
+from envkit.records import dataclass
 from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 TOPICS = (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from envkit.facts.rows import Sourced
+from envkit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ they cannot disagree.  The forms of the line are those of NVIDIA's XID Errors do
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from envkit.records import dataclass
 
 _NEAR_NULL = 0x10000  # the first 64 KiB are never mapped (vm.mmap_min_addr), so an address there is null and an offset
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from envkit.credentials import redacted_text
 from envkit.errors import Undecided, UsageError, one_line
 from envkit.fleet import hostlist
 from envkit.fleet.verdict import FleetVerdict, NodeVerdict, State
+from envkit.records import dataclass
 from envkit.system import proc
 
 MARK = "envkit "  # how each reason begins that envkit gives

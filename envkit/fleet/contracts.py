@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from envkit.errors import UsageError
 from envkit.fleet.verdict import ClassContract
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.system.typed_toml import fit
 

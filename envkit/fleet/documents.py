@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from envkit.fleet.hostlist import MOST_NODES, NAME
+from envkit.records import dataclass
 
 T = TypeVar("T")
 

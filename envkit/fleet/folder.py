@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +26,7 @@ from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 from envkit.fleet import hostlist
 from envkit.fleet.documents import MOST_RUN_BYTES, Beat, Refused, Run, read_as, word
 from envkit.fleet.launchers import Placement
+from envkit.records import dataclass
 from envkit.system import files
 
 Made = TypeVar("Made")

@@ -12,10 +12,10 @@ import binascii
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from envkit.fleet.documents import MOST_BYTES, Document, Refused, decoded, encoded
 from envkit.fleet.hostlist import MOST_NODES
+from envkit.records import dataclass
 
 _PART = 400  # characters; with its head a line stays below what srun, docker and PIPE_BUF hold together
 MARK = "@envkit"

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from envkit.errors import UsageError, one_line
 from envkit.fleet import folder as folders
 from envkit.fleet import frames
 from envkit.fleet.documents import MOST_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
+from envkit.records import dataclass
 from envkit.system import files
 
 MOST_LOG_BYTES = 1 << 30

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.errors import UsageError, one_line
 from envkit.fleet import hostlist
+from envkit.records import dataclass
 
 _FIX = "name them with --hosts, as a list such as n[1-8] or a file with one host a line"
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from envkit.errors import FAULT, EnvkitError, Interrupted, one_line
 from envkit.fleet import fingerprint, folder, frames
 from envkit.fleet.documents import Body, Document, Ended, Found, Head, encoded
 from envkit.fleet.folder import Hangs, Place
+from envkit.records import dataclass
 from envkit.system import files, proc
 
 Say = Callable[[str], None]

@@ -7,7 +7,6 @@ and writes the decision; the first one that is there counts for all.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from envkit.fleet import folder, gather, hostlist
 from envkit.fleet.documents import Hex, Launch, Name, Refused, Run, Text, belongs, read_as
 from envkit.fleet.folder import GRACE_S, Hangs, Place
 from envkit.fleet.verdict import FleetVerdict, Rules, State, judge
+from envkit.records import dataclass
 from envkit.system import files
 
 EAGER = 3  # nodes that look through the folder; the others wait for what these decide, or for their time to be over

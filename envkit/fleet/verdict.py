@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -17,6 +17,7 @@ from envkit.fleet.documents import Body, Document, Ended, Found, Run
 from envkit.fleet.folder import GRACE_S
 from envkit.fleet.gather import Gathered, Rejected
 from envkit.model import Finding, Severity
+from envkit.records import dataclass
 
 CLOCK_S = (
     30.0  # how far a node's clock may be from the shared folder's; NFS, TLS and logs of ranks go wrong beyond minutes

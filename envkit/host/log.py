@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from envkit.facts.xid import read_xid
 from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.host import LogLine
 from envkit.system.proc import run
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -39,6 +38,7 @@ from envkit.host.root import HostRoot, Source
 from envkit.model import Observed, Reason
 from envkit.payload import isolate
 from envkit.payload.isolate import Ending, Task
+from envkit.records import dataclass
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Host
 from envkit.subjects.host.expected import Expected

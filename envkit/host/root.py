@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from envkit.model import Observed
+from envkit.records import dataclass
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ import posixpath
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from envkit.errors import Undecided
+from envkit.records import dataclass
 
 _MANIFEST, _INDEX = (f"application/vnd.oci.image.{kind}.v1+json" for kind in ("manifest", "index"))
 _CONFIG, _LAYER = "application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar"

@@ -13,13 +13,14 @@ import posixpath
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Any, BinaryIO
 
 from envkit.errors import UsageError
+from envkit.records import dataclass
 
 _BLOCK = 512
 _CHUNK = 1 << 20

@@ -8,9 +8,10 @@ check that is not here may end in an error; one whose severity depends on the fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.model import Outcome, Result, Severity
+from envkit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from inspect import unwrap
 from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace, UnionType
@@ -20,6 +19,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from envkit.facts import Facts
 from envkit.judging import doubts, required
 from envkit.model import Finding, Outcome, Result, Skip, Unknown
+from envkit.records import dataclass
 
 Made = TypeVar("Made")
 

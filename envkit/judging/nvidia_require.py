@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
+
+from envkit.records import dataclass
 
 _PREFIX, _CUDA, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_CUDA", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE, _LEGACY = "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"

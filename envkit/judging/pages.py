@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from envkit.errors import UsageError
 from envkit.logs.knowledge import failures
 from envkit.logs.records import Failure
+from envkit.records import dataclass
 
 _FOLDER = Path(__file__).parents[1] / "kb"
 _OUTCOMES = ("fails", "passes", "skips", "unknown")

@@ -8,10 +8,10 @@ with the outcome unknown.  A subject without an entry in ``KINDS`` cannot be jud
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Result
+from envkit.records import dataclass
 from envkit.subjects.imported import NO_FRAMEWORK, TORCH, ImportState
 from envkit.subjects.recorded import Recorded
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envkit.facts import Facts
+from envkit.records import dataclass
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 

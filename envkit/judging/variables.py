@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from envkit.facts import Facts, VariablePairRow, VariableRow
 from envkit.model import Finding, Severity, Unknown
+from envkit.records import dataclass
 from envkit.versions import Sm
 
 VISIBLE, GIVEN = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"

@@ -12,7 +12,6 @@ import posixpath
 import pwd
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from envkit.build.flags import HOME, WORKSPACE, run_flags, stack
@@ -23,6 +22,7 @@ from envkit.launch import docker_options
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Flavor, Spec
+from envkit.records import dataclass
 from envkit.runner import asked
 from envkit.subjects.declared import Job, Mount
 from envkit.system import files

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from envkit.model import Observed
 from envkit.payload import isolate
 from envkit.payload.isolate import Task
 from envkit.payload.probe import environ
+from envkit.records import dataclass
 from envkit.subjects.audit import Audit
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.declared import Job, Mount

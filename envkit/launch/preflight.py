@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -28,6 +28,7 @@ from envkit.host.root import HostRoot
 from envkit.judging import judge, required
 from envkit.launch import launch
 from envkit.model import Coverage, Finding, NoGpu, Observed, Outcome, Report, Result, Severity, Subject
+from envkit.records import dataclass
 from envkit.subjects import Host, Launch, codec, saved
 from envkit.subjects.declared import Job
 from envkit.subjects.host.expected import Expected, ExpectedChecks

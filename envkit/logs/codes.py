@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from envkit.facts import CudaErrorRow, Facts
 from envkit.facts.rows import read_table_once
+from envkit.records import dataclass
 from envkit.versions import Cuda, Cudnn, Nccl
 
 Library = Literal["cublas", "cudnn", "nccl", "ib"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickletools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import PurePath
 from typing import BinaryIO
@@ -19,6 +18,7 @@ import msgspec
 
 from envkit.logs.knowledge import signatures
 from envkit.logs.records import Event, FileSeen, Line, Reading, Signature
+from envkit.records import dataclass
 
 LARGEST = 64 << 20
 """Bytes of one file; torch's default buffer of 2000 entries with their frames takes about 4 MB."""

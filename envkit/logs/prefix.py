@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
+
+from envkit.records import dataclass
 
 NO_YEAR = 2000
 """The year of a time that was written without one; a leap year, and one in which no log of CUDA was written."""

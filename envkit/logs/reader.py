@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cache
 
@@ -21,6 +21,7 @@ from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
 from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, Words, solid
 from envkit.logs.tracebacks import Tracebacks
+from envkit.records import dataclass
 
 __all__ = ["LONGEST", "Input", "read"]
 

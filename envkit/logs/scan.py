@@ -13,9 +13,11 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from typing import Protocol
+
+from envkit.records import dataclass
 
 BLOCK = 1 << 20
 """Bytes read at once."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from envkit.facts import Facts
 from envkit.facts.rows import read_table_once
 from envkit.facts.xid import Xid, XidCategory, read_xid, xid_pattern
 from envkit.logs.records import Event, Role, Signature
+from envkit.records import dataclass
 
 _TABLES = Path(__file__).parent / "tables"
 _SOURCE, _SEEN = "NVIDIA, XID Errors (docs.nvidia.com/deploy/xid-errors)", "2026-11-21"

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import UTC
 from difflib import get_close_matches
 from functools import partial
@@ -26,6 +26,7 @@ from urllib.parse import unquote
 from envkit.engine import debian
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.plan.lockfile import FLAVORS, TOOLS, Deb, debs_in_order
+from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.no_room import refused
 

@@ -23,7 +23,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +44,7 @@ from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source
 from envkit.plan.sources import Failed
 from envkit.plan.spec import CPU, Platform, Spec, TorchWish
+from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.index import IndexFile
 from envkit.system.proc import Completed

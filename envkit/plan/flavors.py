@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from packaging.version import Version
 
 from envkit.facts import CudaRow, Facts, OsRow, ToolRow
 from envkit.plan.spec import Base, Flavor, Platform, Spec
+from envkit.records import dataclass
 from envkit.versions import Cuda
 
 # What torch.compile, Triton and AOTInductor call at run time: Inductor's code is C++, Triton builds a launcher in C

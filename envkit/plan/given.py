@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envkit.errors import Undecided, UsageError, one_line
+from envkit.records import dataclass
 from envkit.system import files
 
 _MOST = 2 << 30  # bytes of a wheel behind an address; the largest of the well-known ones has 900 MB

@@ -10,13 +10,14 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import msgspec
 
 from envkit.credentials import HIDDEN, names_secret, redacted_text
 from envkit.errors import UsageError, one_line
+from envkit.records import dataclass
 
 WORKSPACE = "/workspace"  # where `envkit run` mounts the project, too
 # Debian Policy, "UID and GID classes": below are the system's; above, not every tool can count.

@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from envkit.credentials import SHAPES
 from envkit.errors import UsageError
+from envkit.records import dataclass
 from envkit.system import proc
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
 from envkit.plan import given, indexes, uv_project
 from envkit.plan.given import GivenWheel
+from envkit.records import dataclass
 from envkit.system import files
 
 ANY = "3"  # in place of a Python that is still to be chosen

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ from envkit.plan import image_table, indexes
 from envkit.plan.image_table import ImageTable, RawImage
 from envkit.plan.inputs import admits_python
 from envkit.plan.spec import APT, CPU, NAME, Base, Flavor, Platform, Spec
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.versions import Cuda, Driver, Python
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
@@ -22,6 +21,7 @@ from envkit.plan.package import OFF
 from envkit.plan.project_tree import LeftOut
 from envkit.plan.sources import Failed
 from envkit.plan.spec import Spec
+from envkit.records import dataclass
 from envkit.system import proc
 from envkit.versions import Python
 

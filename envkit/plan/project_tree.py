@@ -11,11 +11,12 @@ import posixpath
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from envkit.dockerfile.context import Rule, ignored
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
+from envkit.records import dataclass
 from envkit.system import files
 
 # What by its name holds credentials, in whatever folder: git and ssh (gitcredentials(7), ssh_config(5)), netrc, pip and

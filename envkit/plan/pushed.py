@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ from envkit.dockerfile.files import toml
 from envkit.errors import UsageError
 from envkit.plan.lockfile import Lock, dump
 from envkit.plan.spec import Spec
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.system.typed_toml import fit
 

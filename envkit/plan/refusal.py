@@ -6,7 +6,6 @@ A refusal is minimal: the smallest set of keys that no candidate meets is what c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import combinations
 
 from envkit.errors import Unsatisfiable
@@ -28,6 +27,7 @@ from envkit.plan.request import (
     quoted,
 )
 from envkit.plan.spec import Base, Platform, Spec
+from envkit.records import dataclass
 from envkit.versions import Cuda, Driver
 
 _MOST_LINES = 6  # of evidence in a refusal: what fills a screen is not read

@@ -6,7 +6,7 @@ Each obstacle names the keys of the spec that it is in the way of.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from packaging.requirements import Requirement
@@ -17,6 +17,7 @@ from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import Coverage, DriverFloor, Facts, GpuRow, ImageTag, OsRow, TorchRow
 from envkit.facts.rows import DerivedRow
 from envkit.plan.spec import Base, Flavor, Platform, Spec
+from envkit.records import dataclass
 from envkit.versions import Cuda, Driver, Sm, Torch
 
 _MOST_NAMES = 16  # in one sentence

@@ -7,7 +7,7 @@ another (its bounds) comes from the package index.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.sources import Say
 from envkit.plan.spec import Base, Platform, Spec
+from envkit.records import dataclass
 from envkit.system import files, proc
 
 if TYPE_CHECKING:

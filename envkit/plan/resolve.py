@@ -6,7 +6,7 @@ Pure: reads the rows, touches nothing, and gives the same answer on any machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from packaging.requirements import Requirement
@@ -33,6 +33,7 @@ from envkit.plan.request import (
     quoted,
 )
 from envkit.plan.spec import ANY_PYTHON, CPU, Base, Platform, Spec, TorchWish
+from envkit.records import dataclass
 from envkit.versions import Cuda, Driver, Glibc, Python, Sm, Torch
 
 _MOST_CHANGES = 4

@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from envkit.plan.sources import Sources
 from envkit.plan.spec import CPU, Platform, Spec
 from envkit.plan.together import Release
 from envkit.plan.uv_failure import REFUSED, failure
+from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.no_room import NoRoom
 from envkit.versions import Glibc, Python

@@ -26,7 +26,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
@@ -47,6 +47,7 @@ from packaging.version import InvalidVersion, Version
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, one_line
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source, requirements
+from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.versions import Python
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,7 @@ from envkit.plan import given, image_table, indexes, inputs, package
 from envkit.plan.given import GivenWheel
 from envkit.plan.image_table import ImageTable, RawImage
 from envkit.plan.inputs import Asked
+from envkit.records import dataclass
 from envkit.system import files
 from envkit.system.typed_toml import fit
 from envkit.versions import Cuda, Driver, Python, Torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from envkit.facts import Facts
 from envkit.facts.pairs import goes_with
 from envkit.plan.resolve import Choice, feasible, python_said, torch_said
 from envkit.plan.spec import Platform, Spec, TorchWish
+from envkit.records import dataclass
 from envkit.system import proc
 from envkit.versions import Python, Torch
 

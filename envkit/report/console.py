@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
+from envkit.records import dataclass
 from envkit.report.covered import behind, left
 from envkit.report.text import visible, wrapped
 

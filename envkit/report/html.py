@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from envkit.model import Outcome, Report, Result, Severity
+from envkit.records import dataclass
 from envkit.report.covered import grounds, left
 from envkit.report.page import filled
 

@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from envkit.records import dataclass
 
 _DIGITS = 20  # of the largest number that 64 bits hold
 _DEPTH = 64  # of lists and mappings in one another; the deepest document of the payload has nine

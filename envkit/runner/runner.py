@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
@@ -40,6 +40,7 @@ from envkit.payload.smoke.sanitize import TOOLS
 from envkit.payload.waits import LONGEST
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
+from envkit.records import dataclass
 from envkit.runner import pack
 from envkit.runner import start as starts
 from envkit.runner.asked import FLAVOR_LABEL as FLAVOR_LABEL

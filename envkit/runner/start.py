@@ -11,7 +11,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from envkit.dockerfile import options, shell
@@ -19,6 +19,7 @@ from envkit.dockerfile.instructions import Text
 from envkit.dockerfile.shell_commands import LEADING, SHELLS, WRAPPERS
 from envkit.engine import DeclaredStart
 from envkit.engine import Start as CommandLine
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command
 
 DEFAULT = "python3"  # what is taken for the job's Python where nothing names a job

@@ -5,12 +5,13 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from envkit.model import Finding, Result
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base
 
 READ = "file-read"  # stands in reports for a file that could not be read, or whose reader crashed; no check is named so

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from envkit.errors import EnvkitError, UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Edit, Outcome, Report, Severity
+from envkit.records import dataclass
 from envkit.static import READ, CheckOptions, JudgedFile, baseline, fixes, ignores, pin, run, settings
 from envkit.static.judged import subjects
 from envkit.system import files

@@ -13,11 +13,12 @@ import re
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import translate
 from pathlib import Path
 
 from envkit.dockerfile.context import MOST_PATTERNS, MOST_WILDCARDS, matches, parts
+from envkit.records import dataclass
 
 _LARGEST = 1 << 20  # bytes of a file of patterns; the largest public ones have some ten thousand
 _LARGEST_INDEX = 1 << 28  # bytes; a repository of a million files has an index of 100 MB

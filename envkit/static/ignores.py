@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.model import Finding, Outcome, Result, Severity
+from envkit.records import dataclass
 
 _COMMENT = re.compile(r"#\s*envkit\s+(ignore|ignore-file)\s*=\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)", re.IGNORECASE)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Observed, Span
+from envkit.records import dataclass
 from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Install, Torch, Unread
 from envkit.subjects.packages import Disagreement, Packages

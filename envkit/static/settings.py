@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from envkit.dockerfile.bases import split
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest
 from envkit.model import Observed, Severity, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base
 from envkit.system import files
 from envkit.system.typed_toml import fit

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from envkit.dockerfile import shell
@@ -25,6 +25,7 @@ from envkit.engine import DeclaredStart
 from envkit.errors import UsageError, one_line
 from envkit.facts import Facts
 from envkit.judging import judge
+from envkit.records import dataclass
 from envkit.runner import start as starts
 from envkit.static import CheckOptions, JudgedFile
 from envkit.static.judged import context_of

@@ -6,7 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from envkit.dockerfile.bases import base as base_of
@@ -19,6 +19,7 @@ from envkit.dockerfile.words import expand
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Dockerfile, Unread
 from envkit.subjects.workload import Container, FileValue, GpuRequest, Mount, StartLine, Workload

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.limit import Limit
 
 UNDECLARED = "not declared"

@@ -7,9 +7,10 @@ that was not read is listed (``Unread``), and a field that the text does not set
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Observed, Span
+from envkit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

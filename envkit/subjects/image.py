@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.abilities import Abilities
 from envkit.subjects.imported import ImportEnd, ImportState
 from envkit.subjects.recorded import Recorded

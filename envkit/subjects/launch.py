@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.audit import Audit
 from envkit.subjects.declared import Job
 from envkit.subjects.host import Host

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
+
+from envkit.records import dataclass
 
 Told = Annotated[int, Meta(ge=-1)]  # a count, -1 where there is none (or no limit)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Observed, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Install, Torch, Unread
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.recorded import Recorded
 from envkit.subjects.smoke import Ended
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.placement import End, Stop
 from envkit.subjects.recorded import Recorded
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from envkit.model import Observed
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
+from envkit.records import dataclass
 from envkit.subjects.recorded import Recorded
 
 # How a piece of work in a process of its own ended; SmokeTest says what each means.

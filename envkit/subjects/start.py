@@ -5,10 +5,11 @@ scripts that they run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.workload import FileValue, Mount, StartLine
 

@@ -5,9 +5,10 @@ of memory, of the host.  Every value knows where it stands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Dockerfile, Unread
 
 

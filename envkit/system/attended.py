@@ -21,10 +21,10 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from envkit.records import dataclass
 from envkit.system.proc import ENDS_GROUP, Ends, outlived_by
 
 # What somebody sends to steer a job or to end it; schedulers warn with the two of the user.

@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from http.client import HTTPException
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from envkit.errors import EnvkitError, Undecided, one_line
+from envkit.records import dataclass
 from envkit.system import files, proc
 
 if TYPE_CHECKING:

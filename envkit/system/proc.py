@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from envkit.errors import EnvkitError, Interrupted, Undecided
 from envkit.payload import waits
+from envkit.records import dataclass
 from envkit.system import files
 
 Result = TypeVar("Result")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envkit.image.audit.linker import is_file, text
 from envkit.image.tree import Tree
+from envkit.records import dataclass
 
 _STATUS = "/var/lib/dpkg/status"
 _INFO = "/var/lib/dpkg/info"

@@ -12,13 +12,13 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from envkit.image.audit.linker import is_file, text
 from envkit.image.tree import DEFAULT_PATH, Tree, variables
 from envkit.model import Observed
 from envkit.payload import elf
 from envkit.payload.probe import wheels
+from envkit.records import dataclass
 from envkit.subjects.audit import Interpreter, Package
 from envkit.subjects.image import NO_RECORD, Overwritten
 

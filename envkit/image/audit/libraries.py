@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from envkit.image.audit import environment, imports, linker
@@ -13,6 +12,7 @@ from envkit.image.audit.linker import Linker, LoadedObject, Process, is_driver
 from envkit.image.tree import Tree
 from envkit.payload import cudnn, elf
 from envkit.payload.probe import extensions, libs, wheels
+from envkit.records import dataclass
 from envkit.subjects import audit, codec
 from envkit.subjects.image import CudnnSet, Extension
 

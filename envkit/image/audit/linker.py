@@ -14,11 +14,12 @@ import re
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.image.tree import Tree, Unreadable
 from envkit.payload import elf
 from envkit.payload.probe import libs
+from envkit.records import dataclass
 from envkit.subjects.audit import Edge, EdgeKind
 
 CACHE = "/etc/ld.so.cache"

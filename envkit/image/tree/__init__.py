@@ -7,7 +7,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from envkit.image.config import DEFAULT_PATH, variables
 from envkit.image.tar import Broken, Documents, shown
 from envkit.image.tree import folder, saved
 from envkit.image.tree.parts import Budget, Entry, Layer, LayerInfo, Unreadable, merge, why
+from envkit.records import dataclass
 
 __all__ = ["DEFAULT_PATH", "Entry", "LayerInfo", "Tree", "Unreadable", "open_tree", "variables"]
 

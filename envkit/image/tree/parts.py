@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
 from envkit.errors import Undecided
 from envkit.image.tar import Broken, shown
+from envkit.records import dataclass
 
 _PIECE = 1 << 20
 _WEIGHT = 450  # bytes of memory that one entry takes beside its texts: 370 measured with a million, and a reserve

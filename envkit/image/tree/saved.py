@@ -15,7 +15,6 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +23,7 @@ from envkit.engine import Say
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import DOCUMENT, DOCUMENTS, Broken, Documents, Source, gunzipped, is_tar, members, shown
 from envkit.image.tree.parts import Budget, Entry, Layer, LayerInfo, Merged, merge, sha256_of, why
+from envkit.records import dataclass
 from envkit.system import proc
 from envkit.system.files import is_full
 

@@ -10,13 +10,14 @@ import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, PackageBuildRow
 from envkit.model import Observed, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
 
 

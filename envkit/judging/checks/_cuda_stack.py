@@ -5,13 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Observed, Reason, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
 SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.judging.checks._host import SET_ASIDE
 from envkit.judging.checks._made import check_by
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
+from envkit.records import dataclass
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 from envkit.subjects.host.fabric import FabricCard, RdmaDevice, RdmaPort

@@ -9,12 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from envkit.judging.checks._host import gpu_name, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Observed, Reason, Skip
+from envkit.records import dataclass
 from envkit.subjects.audit import Audit, DriverFile, TorchFiles
 from envkit.subjects.declared import Mount
 from envkit.subjects.host import Gpu

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -19,6 +19,7 @@ from envkit.judging.checks._outcomes import error, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import Case, chosen, devices
+from envkit.records import dataclass
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 _OWN = "*."  # of `when`: the measure of this name beside the bounded one, as fp32.offered beside fp32.wrong

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
@@ -19,6 +19,7 @@ from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
+from envkit.records import dataclass
 from envkit.versions import Cuda, Driver, Torch
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ itself the table has the fields ("power.most"), of a mapping the whole ("throttl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from envkit.model import Observed, Reason, Severity
+from envkit.records import dataclass
 
 Kind = Literal["gpu", "link", "function", "bridge", "rdma device", "port"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
@@ -14,6 +13,7 @@ from envkit.judging.checks._dockerfile import need_stages, reached_commands, unk
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Torch, Word
 from envkit.versions import Cuda
 

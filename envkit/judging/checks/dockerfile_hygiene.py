@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from envkit.dockerfile import conda, options, pip, system, uv
@@ -13,6 +13,7 @@ from envkit.dockerfile.tree import mounts
 from envkit.judging.checks._dockerfile import need_stages, reached, reached_commands
 from envkit.judging.checks._outcomes import found, note, skip_if
 from envkit.model import Edit, Finding, Severity, Span
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
 _CONDA = frozenset({"conda", "mamba", "micromamba"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from envkit.dockerfile.requirements import allows
@@ -16,6 +15,7 @@ from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_i
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts
@@ -13,6 +12,7 @@ from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import need_stages, reached_installs
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Dockerfile, Install, Step, Torch
 
 _FAMILY = ("torch", "torchvision", "torchaudio")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envkit.judging.checks._outcomes import error, note, warning
 from envkit.model import Finding, Skip
+from envkit.records import dataclass
 from envkit.subjects.image import Image, StartReached, Variable
 
 _ENTRY, _PYTHON = "the entry point", "Python's own start"  # the entry point stands for all that runs before the Python

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, lines_of, neighbours, shown, size
@@ -13,6 +12,7 @@ from envkit.logs.causes._setup import words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
+from envkit.records import dataclass
 
 _GIB = float(1 << 30)
 _LARGEST = 512 * _GIB  # proposal: no GPU of this decade has more, so a larger request is a slip of arithmetic

@@ -6,7 +6,7 @@ Sources: NVIDIA, XID Errors and its Xid catalogue (docs.nvidia.com/deploy/xid-er
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from envkit.facts import Facts, XidRow
 from envkit.facts.xid import Xid, XidCategory, slot
@@ -14,6 +14,7 @@ from envkit.logs.causes._cuda import HARDWARE
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 from envkit.logs.xid import failure_of, nvlink5, nvlink_faults, nvlink_sympathetic, parsed, sxid_row
+from envkit.records import dataclass
 
 _GRAVE, _FAULT, _MINOR, _AFTER = range(4)
 

@@ -6,9 +6,10 @@ What is imported under its own name is a part of this module for others too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.host import fabric, system
 from envkit.subjects.host.container import CdiSpec as CdiSpec
 from envkit.subjects.host.container import CriEngine as CriEngine

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.host.values import Count, Told
 
 DockerEnded = Literal["answered", "no socket", "permission denied", "refused", "hung", "error", "unsupported"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.host.values import Count, PciAddress, PciId, Told
 
 # why nothing is said of packages that are unsupported

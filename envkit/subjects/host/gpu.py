@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from envkit.model import Observed
+from envkit.records import dataclass
 from envkit.subjects.host.values import (
     Capability,
     Celsius,

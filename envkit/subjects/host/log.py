@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from envkit.records import dataclass
 from envkit.subjects.host.values import Count, ToldAmount
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from envkit.records import dataclass
 from envkit.subjects.host.values import Count, Told, ToldAmount
 
 RemoteEnded = Literal["answered", "hung", "error"]
