@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envkit.credentials import names_secret
@@ -101,6 +101,15 @@ def end(code: int, state: Mapping[str, Any]) -> JobEnd:
     ended = state.get("Status") in ("exited", "dead")
     exit = int(state.get("ExitCode") or 0) if ended else 128 - code if code < 0 else code
     return JobEnd(exit, out_of_memory=bool(state.get("OOMKilled")))
+
+
+def dropped(record: Mapping[str, Any], gpus: Sequence[str]) -> str:
+    """Why a container that was asked for with ``gpus`` has none, empty if the engine's ``record`` of it names some:
+    Podman's Docker API before 5.4 takes the request and drops it without a word (containers/podman#22645)."""
+    held = record.get("HostConfig") or {}
+    if not gpus or held.get("DeviceRequests") or held.get("Devices"):
+        return ""
+    return "the docker engine took the request for GPUs and dropped it: its record of the container names none"
 
 
 def lost(container: str, error: Undecided, back_s: float) -> Undecided:

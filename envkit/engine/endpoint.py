@@ -124,16 +124,12 @@ def _tls(files: list[Path], *, verify: bool) -> Tls:
     return Tls(ca, cert, key, verify)
 
 
-def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
-    """The SDK's client for an engine; each call may take ``timeout_s`` seconds.
+def api_version(found: Endpoint) -> str | None:
+    """The version of the API that DOCKER_API_VERSION names, None without.
 
     Raises Undecided for an engine that is reached by a way that envkit does not speak, and UsageError for a
     DOCKER_API_VERSION that is none.
     """
-    import docker
-    import docker.constants
-    import docker.tls
-
     scheme = found.host.partition("://")[0]
     if scheme == "ssh":
         raise Undecided(
@@ -149,6 +145,17 @@ def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
         raise UsageError(
             f"DOCKER_API_VERSION is `{one_line(version)}`, which is no version", "write it like 1.45, or leave it unset"
         )
+    return version
+
+
+def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
+    """The SDK's client for an engine; each call may take ``timeout_s`` seconds.  Raises as ``api_version``."""
+    version, scheme = api_version(found), found.host.partition("://")[0]
+
+    import docker
+    import docker.constants
+    import docker.tls
+
     if found.tls is None or scheme == "unix":
         return docker.DockerClient(base_url=found.host, version=version, timeout=int(timeout_s))
     pair = (str(found.tls.cert), str(found.tls.key)) if found.tls.cert and found.tls.key else None

@@ -253,15 +253,17 @@ def _names(place: HostRoot, directory: str) -> tuple[str, ...]:
     return place.names(directory) if place.exists(directory) else ()
 
 
+_LIBCUDA = re.compile(r"libcuda\.so\.(" + DRIVER_VERSION.pattern + ")")
+
+
 def install(place: HostRoot) -> Observed[DriverInstall]:
     """Every file of libcuda with a version in its name, and whether the .run installer was here."""
     found: dict[str, tuple[str, str]] = {}
     for directory in _directories(place):
         for name in _names(place, directory):
-            version = re.fullmatch(r"libcuda\.so\.(" + DRIVER_VERSION.pattern + ")", name)
-            file = place.path(directory) / name
+            version = _LIBCUDA.fullmatch(name)
             # the directory may be a link to one that was read already
-            if version and not file.is_symlink():
+            if version and not (file := place.path(directory) / name).is_symlink():
                 found.setdefault(os.path.realpath(file), (f"/{directory}/{name}", version[1]))
     uninstaller = "/usr/bin/nvidia-uninstall" if place.exists("usr/bin/nvidia-uninstall") else ""
     return Observed.of(DriverInstall(dict(found.values()), uninstaller), "library directories")

@@ -1,18 +1,17 @@
-"""Asks the Docker Engine for /version and /info over its socket.
-
-The standard library's HTTP client does: importing the docker package takes longer than the answer.
-"""
+"""Asks the Docker Engine for /version and /info over its socket: to import the docker package takes longer than the
+answer, and the standard library's HTTP client, which TCP gets, as long."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from envkit.engine import wire
 from envkit.engine.endpoint import SOCKET, Tls, endpoint
 from envkit.errors import UsageError
 from envkit.host.root import HostRoot, Source, short
@@ -21,30 +20,44 @@ from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
+    import ssl
 
 _MOST_BYTES = 8 << 20  # of one answer; /info has some 10 KB
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
 
 
-def _connection(where: str, timeout_s: float, tls: Tls | None) -> HTTPConnection | None:
-    from http.client import HTTPConnection, HTTPSConnection  # 15 ms, which the child that asks has to itself
-
-    class UnixConnection(HTTPConnection):
-        """HTTP over a Unix socket."""
-
-        def connect(self) -> None:
-            self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(rest)
-
+def _said(where: str, path: str, timeout_s: float, tls: Tls | None) -> dict[str, Any]:
+    """What an engine says at ``path``; raises OSError for one that is not there, ValueError for no such answer."""
     scheme, _, rest = where.partition("://")
     if scheme == "unix":
-        return UnixConnection("localhost", timeout=timeout_s)
-    if scheme not in ("tcp", "http", "https"):
-        return None
-    if tls is None and scheme != "https":
-        return HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
+        answer = wire.said(rest, path, timeout_s=timeout_s)
+        if answer.status != 200:
+            raise ValueError(f"{path} answered with status {answer.status}")
+        return answer.value
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+    try:
+        if tls is None and scheme != "https":
+            connection = HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
+        else:
+            connection = HTTPSConnection(rest.rstrip("/"), timeout=timeout_s, context=_context(tls))
+        with closing(connection):
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read(_MOST_BYTES + 1)
+    except HTTPException as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"{path} answered with more than {_MOST_BYTES >> 20} MiB")
+    if response.status != 200:
+        raise ValueError(f"{path} answered with status {response.status}")
+    data = json.loads(body)
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is no JSON object")
+    return data
+
+
+def _context(tls: Tls | None) -> ssl.SSLContext:
     import ssl
 
     context = ssl.create_default_context(cafile=tls.ca if tls else None)
@@ -52,24 +65,7 @@ def _connection(where: str, timeout_s: float, tls: Tls | None) -> HTTPConnection
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if tls and tls.cert and tls.key:
         context.load_cert_chain(tls.cert, tls.key)
-    return HTTPSConnection(rest.rstrip("/"), timeout=timeout_s, context=context)
-
-
-def _get(connection: HTTPConnection, path: str) -> dict[str, Any]:
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = response.read(_MOST_BYTES + 1)
-        if len(body) > _MOST_BYTES:
-            raise ValueError(f"{path} answered with more than {_MOST_BYTES >> 20} MiB")
-        if response.status != 200:
-            raise ValueError(f"{path} answered with status {response.status}")
-        data = json.loads(body)
-        if not isinstance(data, dict):
-            raise ValueError(f"{path} is no JSON object")
-        return data
-    finally:
-        connection.close()
+    return context
 
 
 def parse_answers(version: Mapping[str, Any], info: Mapping[str, Any], where: str) -> Docker:
@@ -120,14 +116,11 @@ def socket_mode(where: str) -> Observed[int]:
 
 def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: Tls | None = None) -> Docker:
     """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds."""
-    from http.client import HTTPException
-
+    if where.partition("://")[0] not in ("unix", "tcp", "http", "https"):
+        return Docker("unsupported", f"{where} is neither a Unix socket nor TCP", where, installed)
     try:
-        connection = _connection(where, timeout_s, tls)
-        if connection is None:
-            return Docker("unsupported", f"{where} is neither a Unix socket nor TCP", where, installed)
-        said = parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
-        return replace(said, mode=socket_mode(where))
+        version, info = (_said(where, path, timeout_s, tls) for path in ("/version", "/info"))
+        return replace(parse_answers(version, info, where), mode=socket_mode(where))
     except FileNotFoundError:
         return Docker("no socket", "the socket does not exist", where, installed)
     except PermissionError:
@@ -136,7 +129,7 @@ def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: Tls | No
         return Docker("refused", "nobody listens", where, installed)
     except TimeoutError:
         return Docker("hung", f"no answer within {timeout_s:g} s", where, True)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError, HTTPException) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return Docker("error", f"{type(error).__name__}: {error}", where, True)
 
 

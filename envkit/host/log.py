@@ -38,10 +38,16 @@ _STAMP = re.compile(r"\[ *([0-9]+\.[0-9]+)\](?: \S+ kernel:)? ?(.*)")  # dmesg, 
 # must match.  The first kind that fits wins.  The texts are those of the kernel's sources and of NVIDIA's open kernel
 # modules.
 _TABLE = resources.files("envkit.host").joinpath("log_kinds.jsonl")
-_KINDS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (row["topic"], tuple(row["words"]), re.compile(row["pattern"]))
-    for row in map(json.loads, _TABLE.read_text("utf-8").splitlines())
-)
+
+
+@cache
+def _kinds() -> tuple[re.Pattern[str], tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...]]:
+    """What finds any of the words, and the kinds."""
+    kinds = tuple(
+        (row["topic"], tuple(row["words"]), re.compile(row["pattern"]))
+        for row in map(json.loads, _TABLE.read_text("utf-8").splitlines())
+    )
+    return re.compile("|".join(re.escape(word) for _, words, _ in kinds for word in words)), kinds
 
 
 @dataclass(slots=True)
@@ -53,9 +59,11 @@ class _Kind:
 
 
 def _line(text: str, at: float) -> LogLine | None:
-    low = text.lower()
+    low, (any_word, kinds) = text.lower(), _kinds()
+    if not any_word.search(low):  # of most lines
+        return None
     topic = next(
-        (name for name, words, fits in _KINDS if any(word in low for word in words) and fits.search(text)), None
+        (name for name, words, fits in kinds if any(word in low for word in words) and fits.search(text)), None
     )
     if topic is None:
         return None
