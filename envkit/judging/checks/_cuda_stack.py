@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
+from envkit.judging.checks._dockerfile import own
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Observed, Reason, Span
 from envkit.records import dataclass
@@ -81,7 +82,7 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     install = torch.install
     if install is None or not _takes_newest(install) or not _from_default_index(install, torch):
         return None
-    if dockerfile.unread or any(
+    if own(dockerfile.unread) or any(
         one.name in _PINNING and (one.version or one.specifier or one.url) for one in dockerfile.installs
     ):
         return None

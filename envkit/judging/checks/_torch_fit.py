@@ -208,6 +208,17 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibili
         )
     row = build_of(version, cuda, facts)
     if not isinstance(row, TorchRow):
+        known = facts.nvcc_archs(cuda)
+        if known and not any(one.major == wanted.sm.major and one.minor <= wanted.sm.minor for one in known):
+            return Incompatibility(
+                f"torch {version} for CUDA {cuda} has no code for {wanted.name} ({wanted.sm}), which nvcc of CUDA "
+                f"{cuda} cannot compile for",
+                "take a torch that is built for a newer CUDA",
+                {
+                    f"the newest that nvcc of CUDA {cuda} knows is {max(known)}": "facts: cuda",
+                    f"{wanted.name} is {wanted.sm}": wanted.source,
+                },
+            )
         raise Unknown(f"the facts do not say which GPUs torch {version} for CUDA {cuda} has code for")
     state = facts.coverage(row, wanted.sm, wanted.tegra).state
     unknown_if(state == "unknown", f"the architectures of torch {version} for CUDA {cuda} were not read")

@@ -15,6 +15,8 @@ from envkit.model import Finding
 from envkit.subjects.dockerfile import Command, Dockerfile, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases without a Python of their own
+# The last releases whose packages python and python-pip are Python 2.
+_WITH_PYTHON2 = ("ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian10")
 _NAMED = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils|tk|gdbm))?")
 _WITHOUT_PIP = re.compile(
     r"python3(?:\.\d+)?(?:-(?:dev|venv|minimal|full|distutils|setuptools|wheel|opencv|numpy|tk))?"
@@ -122,7 +124,9 @@ def _called(command: Command, stage: Stage) -> str:
     Older systems call Python 2 by that name, and packages bring it along.
     """
     name = command.words[0].text
-    old = name == "python" and stack.said(stage.base.os) in ("ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian10")
+    if re.fullmatch(r"python[0-9.]*", name) and command.args[:2] == ("-m", "pip"):
+        name = "pip"  # a module of its own package on these systems
+    old = name == "python" and stack.said(stage.base.os) in _WITH_PYTHON2
     return name if command.sure and name in _FIXES and not old else ""
 
 
@@ -136,7 +140,8 @@ def _lacks(name: str, before: Sequence[tuple[Step, Command]]) -> bool:
     """Whether surely nothing before brings a program of that name."""
     for step, command in before:
         opaque = command.program in _OPAQUE or command.program in system.SHELLS or "/" in command.words[0].text
-        if opaque or not command.sure or "python" in command.program or command.program in (".", "source", "eval"):
+        own = command.program.startswith("python") and command.args[:2] != ("-m", "pip")
+        if opaque or not command.sure or own or command.program in (".", "source", "eval"):
             return False
         if any(link.name.rsplit("/", 1)[-1] == name for link in system.links(command)):
             return False
@@ -179,6 +184,15 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 if one.manager == "apt" and one.sure and (found := _NAMED.fullmatch(one.name)) is not None
             ]
             lacking = next(((one, minor) for one, minor in named if minor not in row.pythons), None)
+            gone = next((one for one in step.installs if one.manager == "apt" and one.name == "python-pip"), None)
+            if gone is not None and gone.sure and row.name not in _WITH_PYTHON2:
+                yield error(
+                    f"python-pip is not among the packages of {row.name}, so that the build ends here",
+                    gone.span,
+                    {f"{row.name} has Python {' and '.join(row.pythons)}": cited(row)},
+                    "install python3-pip",
+                )
+                break
             if lacking is not None:
                 one, minor = lacking
                 has = " and ".join(row.pythons)

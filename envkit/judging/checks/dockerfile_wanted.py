@@ -115,17 +115,21 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not torches, "no exact version of torch is known")
     asked, open_ = 0, ""
     for at, one in enumerate(order):
-        pinned = one.sure and one.version and one.manager in _FROM_INDEX
-        if not pinned or one.name in _FAMILY or one.url or one.constraint or one.locked:
+        free = not one.version and not one.specifier and not one.marker
+        asks = one.sure and (one.version or free) and one.manager in _FROM_INDEX
+        if not asks or one.name in _FAMILY or one.url or one.constraint or one.locked:
             continue
-        row = facts.torch_need(one.name, one.version)
+        # pip and uv take the newest of a name alone, whichever torch is there.
+        newest = facts.torch_needs_of.get(one.name, (None,))[-1] if free else None
+        version = newest.until if newest is not None else one.version
+        row = newest or facts.torch_need(one.name, one.version)
         if row is None or row.torch is None:
-            open_ = open_ or fit.newer_than_read(one.name, one.version, facts)
+            open_ = open_ or (fit.newer_than_read(one.name, version, facts) if version else "")
             continue
         asked += 1
         for met in _met(dockerfile, at, one, torches):
-            misfit = fit.rejects(row, one.version, met.version, facts)
-            if misfit is None:
+            misfit = fit.rejects(row, version, met.version, facts)
+            if misfit is None or (free and (met.at > at or _together_with(dockerfile, one, met))):
                 continue
             severity, so = _effect(dockerfile, at, one, met, row.torch)
             message = misfit.message.replace("the file pins", "here is")
@@ -160,7 +164,7 @@ def _met(dockerfile: Dockerfile, at: int, one: Install, torches: Sequence[_There
 
 def _effect(dockerfile: Dockerfile, at: int, one: Install, met: _There, wanted: str) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
-    if met.install is not None and _together(dockerfile, one, met.install):
+    if _together_with(dockerfile, one, met):
         return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
     if met.at > at:
         return Severity.WARNING, ", which is installed over the one that it was made for"
@@ -170,6 +174,10 @@ def _effect(dockerfile: Dockerfile, at: int, one: Install, met: _There, wanted: 
         return Severity.WARNING, ", and a constraint holds that one"
     by = f" by torch{wanted}" if wanted.startswith("==") else ""
     return Severity.WARNING, f", so {one.manager} replaces it{by}"
+
+
+def _together_with(dockerfile: Dockerfile, one: Install, met: _There) -> bool:
+    return met.install is not None and _together(dockerfile, one, met.install)
 
 
 def _together(dockerfile: Dockerfile, one: Install, other: Install) -> bool:

@@ -1,0 +1,39 @@
+"""Public threads about environments that do not fit: check tells most of them beforehand, each with its own reason."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import written
+from gathered import gathered
+
+from envkit import facts
+from envkit.judging import judge
+
+THREADS: dict[str, dict[str, Any]] = {
+    each["address"]: each
+    for each in tomllib.loads((Path(__file__).parent / "corpus" / "threads.toml").read_text(encoding="utf-8"))["thread"]
+}
+WANTED = 0.85
+
+
+def told(thread: dict[str, Any]) -> bool:
+    """Whether the check that has the thread's reason finds something in its input."""
+    return thread["check"] in written.fired(thread["input"], facts.load(), thread.get("kind", "dockerfile"))
+
+
+@gathered(THREADS)
+def test_a_thread_is_told_by_its_check_unless_it_says_why_not(address: str) -> None:
+    thread = THREADS[address]
+    assert re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+", address)
+    assert thread["check"] in judge.checks() or (not thread["check"] and thread["why"])
+    assert told(thread) != ("why" in thread), "a thread that is told needs no reason, and one that is not needs one"
+
+
+def test_enough_threads_and_enough_told() -> None:
+    told_ones = [thread for thread in THREADS.values() if "why" not in thread]
+    assert len(THREADS) >= 80
+    assert len(told_ones) >= WANTED * len(THREADS), f"{len(told_ones)} of {len(THREADS)}"
