@@ -27,9 +27,12 @@ from envkit.cli.verdict import Printing, finish, judged_report
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from envkit.debug import DebugRequest
+    from envkit.debug.job import CommandTarget
     from envkit.runner.runner import ExecTarget
 
 _container = partial(Option, rich_help_panel="In a container")
+_measures = partial(Option, rich_help_panel="What a run costs")
 _hangs = partial(Option, rich_help_panel="Hangs")
 _precision = partial(Option, rich_help_panel="Precision of a model")
 
@@ -119,6 +122,12 @@ def debug(
     ] = None,
     budget: Annotated[float, Option("--budget", help="Time limit in seconds for all stages.")] = 1800.0,
     stage_timeout: Annotated[float, Option("--stage-timeout", help="Time limit in seconds for one stage.")] = 600.0,
+    memory: Annotated[
+        bool, _measures("--memory", help="Run it once: where the GPU's memory goes, what grows, why it runs out.")
+    ] = False,
+    slow: Annotated[
+        bool, _measures("--slow", help="Run it once: where a step's time goes, which rank waits for whom.")
+    ] = False,
     ranks: Annotated[
         bool, _hangs("--ranks", help="The command starts several ranks (torchrun, srun, ...): find out why they hang.")
     ] = False,
@@ -172,7 +181,8 @@ def debug(
     """Run a failing command several times, each time with one more tool: `envkit debug -- python train.py`.
 
     Unchanged, with blocking launches, under compute-sanitizer, with a GPU core dump; for a hang, the stacks of
-    every process. Exit code 0: it succeeded and nothing was found; 1: a cause was found; 3: undecided.
+    every process. Exit code 0: it succeeded and nothing was found; 1: a cause was found; 3: undecided. With --memory
+    or --slow the command runs once, and the report says where the GPU's memory or a step's time goes.
     """
     import shlex
 
@@ -188,6 +198,13 @@ def debug(
     if not precision and (autocast or code or python or dtype != "bfloat16" or verbose):
         kinds = "--dtype, --autocast, --code, --python and --verbose"
         raise UsageError(f"{kinds} only work with --precision", "name a model's factory")
+    if memory and slow:
+        raise UsageError("--memory and --slow cannot be used together", "run the command once with each")
+    if (memory or slow) and (ranks or only or skip or kernel or precision):
+        raise UsageError(
+            "--memory and --slow run the command once and have no stages",
+            "leave out --ranks, --only, --skip, --kernel and --precision",
+        )
     if precision:
         if context.obj:
             raise UsageError("--precision and a command cannot be used together", "use only one of them")
@@ -231,6 +248,8 @@ def debug(
         placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
         joined = jobs.network(network) if network else ""
         ground = container.Container(connected, image, shown, say, joined, bound, placed)
+    if memory or slow:
+        _debug_measured(request, ground, "memory" if memory else "slow", format, quiet)
     with no_room.into(out or Path()):
         made = debugging.run(request, ground, facts.load(), say)
     if format == "html":
@@ -239,6 +258,21 @@ def debug(
         sys.stdout.write(as_html.render(made))
     else:
         sys.stdout.write(render.document(made) if format == "json" else render.text(made, quiet))
+    raise Exit(made.code)
+
+
+def _debug_measured(request: DebugRequest, ground: CommandTarget, question: str, format: str, quiet: bool) -> NoReturn:
+    """Runs the command once, prints what it costs, and exits by that."""
+    from envkit import facts
+    from envkit.debug import measured, measured_text
+    from envkit.system import no_room
+
+    with no_room.into(request.folder or Path()):
+        made = measured.run(request, ground, facts.load(), question, say)
+    if format == "html":
+        sys.stdout.write(measured_text.page(made))
+    else:
+        sys.stdout.write(measured_text.document(made) if format == "json" else measured_text.text(made, quiet))
     raise Exit(made.code)
 
 

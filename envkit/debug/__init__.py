@@ -77,8 +77,23 @@ def run(request: DebugRequest, ground: CommandTarget, facts: Facts, say: Say) ->
     Raises UsageError for a command that does not exist, a stage that does not, or a folder that may not be made, and
     Undecided where nothing can be run, or what came of it cannot be kept.
     """
-    _check(request)
     started = time.monotonic()
+    ground, folder, found, here = prepared(request, ground)
+    state = State(request.command, found, request.kernels)
+    session = _Session(request, ground, facts, here, folder, say, state, started)
+    try:
+        for stage in stages.STAGES:
+            _run_stage(session, stage)
+        return _report(session)
+    finally:
+        if ground.image:
+            closed(folder)
+
+
+def prepared(request: DebugRequest, ground: CommandTarget) -> tuple[CommandTarget, Path, job.Tools, Path]:
+    """What a run needs: where the command runs, the new folder for its files, the tools there, and the folder that
+    envkit was started in.  Raises UsageError for a request that cannot be run, and leaves nothing behind then."""
+    _check(request)
     try:
         here = Path.cwd()
     except FileNotFoundError as error:
@@ -93,18 +108,10 @@ def run(request: DebugRequest, ground: CommandTarget, facts: Facts, say: Say) ->
         where = f" in {ground.image}" if ground.image else ""
         fix = "name one that is on PATH, or its path; a file must be executable"
         raise UsageError(f"there is no program `{request.command[0]}`{where}", fix)
-    state = State(request.command, found, request.kernels)
-    session = _Session(request, ground, facts, here, folder, say, state, started)
-    try:
-        for stage in stages.STAGES:
-            _run_stage(session, stage)
-        return _report(session)
-    finally:
-        if ground.image:
-            _closed(folder)
+    return ground, folder, found, here
 
 
-def _closed(folder: Path) -> None:
+def closed(folder: Path) -> None:
     """Takes back what a container's user needed, to write there; whatever lies in the folder's place now stays."""
     with suppress(OSError):
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

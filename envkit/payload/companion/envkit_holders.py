@@ -1,0 +1,175 @@
+"""Finds which of the program's own variables keep tensors, and whether they keep the graphs of past steps with them.
+
+It walks from the local variables of the program's frames and the globals of its modules through lists, dicts and the
+attributes of objects.  It reads and changes nothing: no property is called, no tensor is copied.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import importlib
+import linecache
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+envkit_steps: Any = importlib.import_module("envkit_steps")  # beside this file, wherever the command runs
+_MOST_OBJECTS = 200_000
+_MOST_NODES = 20_000  # of autograd's graph, of one holder
+_MOST_TOLD = 200
+_DEEP = 7
+_GROWS = ("append", "extend", "add", "insert", "appendleft", "update", "setdefault", "put", "push")
+_PLAIN = (str, bytes, int, float, bool, complex, type(None), type, type(sys), type(len), type(lambda: 0))
+
+
+class _Walk:
+    """One walk: what was seen, and what holds tensors."""
+
+    def __init__(self, torch: Any) -> None:
+        self.tensor = torch.Tensor
+        self.module = torch.nn.Module
+        self.seen: set[int] = set()
+        self.kept: list[Any] = []  # so that no address is used twice while the walk lasts
+        self.found: list[dict[str, Any]] = []
+        self.cut = False
+
+    def visit(self, value: Any, path: str, home: str, deep: int) -> tuple[int, int, int, set[Any]]:
+        """Tensors below a value: how many, their bytes on GPUs, how many have a graph, and the graphs' first nodes."""
+        if isinstance(value, self.tensor):
+            return self.one(value)
+        if deep > _DEEP or isinstance(value, _PLAIN) or id(value) in self.seen:
+            return 0, 0, 0, set()
+        if len(self.seen) >= _MOST_OBJECTS:
+            self.cut = True
+            return 0, 0, 0, set()
+        self.seen.add(id(value))
+        self.kept.append(value)
+        items = _items(value)
+        count = size = graphs = 0
+        nodes: set[Any] = set()
+        owner = _file(value) or home
+        for name, item in items:
+            below = self.visit(item, path + name, owner, deep + 1)
+            if below[2] and isinstance(item, self.tensor) and name.startswith("."):
+                self.tell(path + name, owner, 1, *below)
+            count, size, graphs = count + below[0], size + below[1], graphs + below[2]
+            nodes |= below[3]
+        if count and not isinstance(value, self.module) and isinstance(value, (list, dict, set, collections.deque)):
+            self.tell(path, home, len(value), count, size, graphs, nodes)
+        return count, size, graphs, nodes
+
+    def one(self, tensor: Any) -> tuple[int, int, int, set[Any]]:
+        """A tensor; of one that shares its memory with one that was met already the bytes are not counted again."""
+        size = 0
+        try:
+            node = tensor.grad_fn
+            if tensor.is_cuda:
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in self.seen:
+                    self.seen.add(storage.data_ptr())
+                    size = storage.nbytes()
+        except Exception:  # a sparse or fake tensor has no storage, and what a program makes of tensors may refuse more
+            return 0, 0, 0, set()
+        return 1, size, int(node is not None), {node} if node is not None else set()
+
+    def tell(self, path: str, home: str, length: int, count: int, size: int, graphs: int, nodes: set[Any]) -> None:
+        """One holder."""
+        if len(self.found) < 5 * _MOST_TOLD:
+            told = {"path": path, "file": home, "length": length, "tensors": count, "bytes": size, "graphs": graphs}
+            self.found.append({**told, "nodes": _graph(nodes)})
+
+
+def holders(frame: FrameType | None) -> dict[str, Any]:
+    """What holds tensors, the most nodes and tensors first; ``frame`` is the program's innermost frame."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return {"holders": [], "cut": False}
+    walk = _Walk(torch)
+    for each in envkit_steps.own_frames(frame):
+        code = each.f_code
+        if code.co_name != "<module>":  # whose variables are the module's
+            for name, value in list(each.f_locals.items()):
+                _root(walk, name, value, code.co_filename)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and envkit_steps.is_own(file):
+            for name, value in list(vars(module).items()):
+                _root(walk, name, value, file)
+    rows = sorted(walk.found, key=lambda row: (row["nodes"] + row["tensors"], row["bytes"]), reverse=True)[:_MOST_TOLD]
+    for row in rows:
+        row["lines"] = _grown(row["file"], row["path"])
+    return {"holders": rows, "cut": walk.cut}
+
+
+def _root(walk: _Walk, name: str, value: Any, file: str) -> None:
+    if name.startswith("__"):
+        return
+    if isinstance(value, walk.tensor):
+        count, size, graphs, nodes = walk.one(value)
+        if graphs:
+            walk.tell(name, file, 1, count, size, graphs, nodes)
+    else:
+        walk.visit(value, name, file, 0)
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    """What a value holds, with what is added to its path."""
+    if isinstance(value, dict):
+        return [(f"[{key!r}]" if isinstance(key, (str, int)) else "[...]", item) for key, item in list(value.items())]
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return [("[...]", item) for item in list(value)]
+    named = getattr(value, "__dict__", None)
+    return [(f".{name}", item) for name, item in list(named.items())] if isinstance(named, dict) else []
+
+
+def _file(value: Any) -> str:
+    """The program's own file that has the class of a value; empty for values of libraries."""
+    module = sys.modules.get(type(value).__module__)
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) and envkit_steps.is_own(file) else ""
+
+
+def _graph(nodes: set[Any]) -> int:
+    """How many nodes of autograd's graph hang on these, at most ``_MOST_NODES``."""
+    seen = set(nodes)
+    ahead = list(nodes)
+    while ahead and len(seen) < _MOST_NODES:
+        for following, _ in ahead.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                ahead.append(following)
+    return len(seen)
+
+
+def _grown(file: str, path: str) -> list[list[Any]]:
+    """The lines of a file in which the variable or attribute at the end of ``path`` gets more: number and text."""
+    name = path.partition("[")[0].rpartition(".")[2]
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    numbers = sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if _grows(node, name)})
+    return [[number, linecache.getline(file, number).strip()[:160]] for number in numbers[:4]]
+
+
+def _grows(node: ast.AST, name: str) -> bool:
+    """Whether a statement adds to what bears the name: x.append(...), x += ..., x[...] = ..., x = x + ..."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _GROWS and _named(node.func.value, name)
+    if isinstance(node, ast.AugAssign):
+        return _named(node.target, name)
+    if isinstance(node, ast.Assign):
+        if any(isinstance(target, ast.Subscript) and _named(target.value, name) for target in node.targets):
+            return True
+        again = any(_named(each, name) for each in ast.walk(node.value) if isinstance(each, (ast.Name, ast.Attribute)))
+        return again and any(_named(target, name) for target in node.targets)
+    return False
+
+
+def _named(node: ast.AST, name: str) -> bool:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
