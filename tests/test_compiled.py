@@ -31,7 +31,7 @@ from envkit.plan.update import new_lock
 from envkit.system.files import cache_dir, shipped
 from envkit.versions import Sm
 
-pytestmark = pytest.mark.slow  # each solves a lock with the real uv and runs a real build
+slow = pytest.mark.slow  # solves a lock with the real uv and runs a real build
 
 # A build backend inside the package, as a compiled package's would be; `{body}` may change what the wheel holds.
 BACKEND = """
@@ -159,6 +159,7 @@ def test_a_package_is_compiled_against_the_torch_of_the_lock_and_pinned(index: I
     assert made.unindexed == {"ext"}
 
 
+@slow
 def test_the_container_is_of_the_devel_flavor_with_torch_alone_and_goes(index: Index, job: Job) -> None:
     source(index)
     index.add("numpy", "2.0")
@@ -173,6 +174,7 @@ def test_the_container_is_of_the_devel_flavor_with_torch_alone_and_goes(index: I
     assert job.engine.removed == [build.tag]
 
 
+@slow
 def test_a_build_gets_the_gpus_and_none_of_the_users_variables_or_credentials(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +192,7 @@ def test_a_build_gets_the_gpus_and_none_of_the_users_variables_or_credentials(
     assert not {name for name in seen if name.startswith(("UV_", "PIP_", "HTTP"))} - {"PIP_NO_INDEX"}
 
 
+@slow
 def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index: Index, job: Job) -> None:
     text = BACKEND.format(
         name="ext", version="1.0", needs=(), more=[], body="assert os.environ['EXT_FORCE_BUILD'] == 'TRUE'"
@@ -201,6 +204,7 @@ def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index:
     assert job.lock(job.spec()).sources[0].compiled == "8.0;9.0"
 
 
+@slow
 def test_what_lies_on_a_private_index_is_compiled_from_there(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,12 +221,14 @@ def test_what_lies_on_a_private_index_is_compiled_from_there(
     assert "hunter2" not in dump(made) + "".join(job.said) + json.dumps(job.engine.compiles)
 
 
+@slow
 def test_what_a_backend_asks_for_besides_is_there_when_it_compiles(index: Index, job: Job) -> None:
     index.add("late", "3.0")
     source(index, body="import importlib.metadata as m; assert m.version('late') == '3.0'", more=("late",))
     assert any(line.startswith("late==3.0 ") for line in job.lock(job.spec()).sources[0].requires)
 
 
+@slow
 def test_what_the_wheel_requires_counts_and_not_what_its_source_said(index: Index, job: Job) -> None:
     source(index, needs=("b<2",), said=())
     index.add("b", "1.0")
@@ -232,6 +238,7 @@ def test_what_the_wheel_requires_counts_and_not_what_its_source_said(index: Inde
     assert made.wish == parse(dump(made), "x").wish and made.wish["torch"] == "2.6.0"
 
 
+@slow
 def test_what_the_source_says_is_in_the_way_is_refused_before_anything_is_compiled(index: Index, job: Job) -> None:
     source(index, needs=("b>=3",))
     index.add("b", "1.0")
@@ -255,6 +262,7 @@ def test_a_compiled_wheel_follows_from_torch_and_nvidias_libraries_and_from_no_o
     assert key("sympy") == compiled._key(lock, "s", "8.0")
 
 
+@slow
 def test_a_lock_made_again_compiles_nothing_and_needs_no_engine(index: Index, job: Job) -> None:
     source(index, body="FILES['now'] = str(time.time_ns())")
     made = job.lock(job.spec())
@@ -266,6 +274,7 @@ def test_a_lock_made_again_compiles_nothing_and_needs_no_engine(index: Index, jo
     assert pin_of(more) == pin_of(made) and len(job.engine.builds) == 1
 
 
+@slow
 def test_another_machine_keeps_what_the_lock_holds_without_the_wheel(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +287,7 @@ def test_another_machine_keeps_what_the_lock_holds_without_the_wheel(
     assert requires.members(made, job.spec(), load_facts(), print)["b"].by == ("ext",)
 
 
+@slow
 def test_other_gpus_are_compiled_for_anew(index: Index, job: Job) -> None:
     source(index)
     made = job.lock(job.spec())
@@ -286,6 +296,7 @@ def test_other_gpus_are_compiled_for_anew(index: Index, job: Job) -> None:
     assert job.hooks.count("build_wheel") == 2
 
 
+@slow
 def test_what_a_new_lock_would_change_is_told_without_compiling(index: Index, job: Job) -> None:
     source(index)
     made = job.lock(job.spec())
@@ -307,6 +318,7 @@ def refused(job: Job, spec: Spec | None = None, engine: Engine | None = None) ->
     return caught.value
 
 
+@slow
 def test_without_a_container_engine_nothing_is_compiled(index: Index, job: Job) -> None:
     source(index)
     error = refused(job, engine=LocalEngine(job.folder / "local"))
@@ -314,12 +326,14 @@ def test_without_a_container_engine_nothing_is_compiled(index: Index, job: Job) 
     assert error.message == ("ext 1.0 must be compiled, which is done in a container, and there is no container engine")
 
 
+@slow
 def test_a_verb_that_compiles_nothing_writes_no_lock_of_stubs(index: Index, job: Job) -> None:
     source(index)
     with pytest.raises(Undecided, match="this command compiles nothing"):
         new_lock(job.spec(), load_facts(), lambda: job.engine, print, may_stay_open=PARTS)
 
 
+@slow
 @pytest.mark.parametrize(
     ("build", "why", "nearest"),
     [
@@ -336,6 +350,7 @@ def test_a_name_or_a_release_that_does_not_exist_is_refused(
     assert (error.message, error.nearest, job.engine.builds) == (why, nearest, [])
 
 
+@slow
 def test_a_lock_without_nvcc_is_no_place_to_compile_for_gpus(index: Index, published: Publish, job: Job) -> None:
     source(index)
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", text='build = ["ext==1.0"]\ngpus = ["A100"]\n')
@@ -376,6 +391,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_package_that_cannot_be_compiled_is_refused_with_why(index: Index, job: Job, fault: str) -> None:
     how, why = FAULTS[fault]
@@ -385,6 +401,7 @@ def test_a_package_that_cannot_be_compiled_is_refused_with_why(index: Index, job
     assert why in error.message
 
 
+@slow
 def test_a_compiler_that_ran_out_of_memory_is_named(index: Index, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"exit": 1, "result": None, "lines": ["Killed"], "killed": 2, "jobs": 8, "memory": 9 << 30}
     source(index, body=f"json.dump({answer!r}, open(os.path.join(out, 'answer.json'), 'w')); os.kill(os.getppid(), 9)")
@@ -393,6 +410,7 @@ def test_a_compiler_that_ran_out_of_memory_is_named(index: Index, job: Job, monk
     assert error.fix == "compile fewer files at once: MAX_JOBS=1 envkit lock"
 
 
+@slow
 def test_a_build_that_hangs_is_ended(index: Index, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     source(index, body="print('waiting', flush=True); time.sleep(3600)")
     monkeypatch.setattr(compiled, "BUDGET_S", 2.0)
@@ -400,6 +418,7 @@ def test_a_build_that_hangs_is_ended(index: Index, job: Job, monkeypatch: pytest
     assert error.code == 3 and "ext 1.0 was not compiled within" in error.message
 
 
+@slow
 def test_a_run_that_is_stopped_leaves_nothing(index: Index, job: Job) -> None:
     source(index)
 
@@ -414,6 +433,7 @@ def test_a_run_that_is_stopped_leaves_nothing(index: Index, job: Job) -> None:
     assert not list(cache_dir().rglob("*.whl"))
 
 
+@slow
 def test_a_source_that_must_be_compiled_and_was_not_asked_for_is_refused_with_the_key(
     index: Index, published: Publish, job: Job
 ) -> None:
@@ -436,6 +456,7 @@ def built(index: Index, job: Job) -> Lock:
     return made
 
 
+@slow
 def test_a_build_takes_the_wheel_that_was_kept_even_without_a_cache(job: Job, built: Lock) -> None:
     held: list[bytes] = []
 
@@ -449,6 +470,7 @@ def test_a_build_takes_the_wheel_that_was_kept_even_without_a_cache(job: Job, bu
     assert held == [kept(built)] and engine.compiles == []
 
 
+@slow
 def test_a_wheel_that_is_not_here_is_compiled_again_and_held_to_the_lock(
     job: Job, built: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +483,7 @@ def test_a_wheel_that_is_not_here_is_compiled_again_and_held_to_the_lock(
         up.build(built, LocalEngine(job.folder / "local"), print)
 
 
+@slow
 def test_one_that_becomes_another_wheel_is_refused_and_the_next_lock_takes_it(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,6 +503,7 @@ def test_one_that_becomes_another_wheel_is_refused_and_the_next_lock_takes_it(
 # For which GPUs, and how many at once.
 
 
+@slow
 def test_a_gpu_that_the_cuda_does_not_know_gets_the_ptx_of_the_newest_that_it_does(index: Index, job: Job) -> None:
     source(index)
     made = job.lock(job.spec())

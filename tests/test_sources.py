@@ -24,7 +24,7 @@ from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
 from envkit.plan.sources import Sources, gather
 from envkit.versions import Glibc, Python
 
-pytestmark = pytest.mark.slow  # each builds with real tools, for a second or more
+slow = pytest.mark.slow  # builds with real tools, for a second or more
 PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
 TOOLS = partial(solve.build_tools, Indexes())
 FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
@@ -186,12 +186,14 @@ def test_a_package_that_is_source_alone_is_built_and_pinned(index: Index, tmp_pa
     assert run.building == ["building a 1.0 from its source: the index has no wheel of it for Python 3.11"]
 
 
+@slow
 def test_two_builds_give_the_same_bytes(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", "NEEDS = list({each + '; extra == \"x\"' for each in 'bcdefghij'})")
     first, second = (Run(tmp_path / name).closure("a") for name in ("one", "two"))
     assert first == second
 
 
+@slow
 def test_what_was_built_is_kept(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0")
     first, again = Run(tmp_path), Run(tmp_path)
@@ -208,6 +210,7 @@ def test_a_wheel_is_taken_before_newer_source_and_nothing_is_built(index: Index,
     assert run.building == []
 
 
+@slow
 @pytest.mark.parametrize("wish", ["a==1.0", "a<2", "a~=1.0"])
 def test_a_release_that_is_asked_for_is_built_though_others_have_wheels(
     index: Index, tmp_path: Path, wish: str
@@ -217,6 +220,7 @@ def test_a_release_that_is_asked_for_is_built_though_others_have_wheels(
     assert versions(Run(tmp_path).closure(wish)) == ["a 1.0"]
 
 
+@slow
 def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> None:
     index.add("conf", "2.3", "parser==4.9.*")
     index.add("parser", "4.13")
@@ -225,6 +229,7 @@ def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> No
     assert versions(Run(tmp_path).closure("conf")) == ["conf 2.3", "parser 4.9.3"]
 
 
+@slow
 def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_path: Path) -> None:
     """What is offered grows with what the solver learns."""
     index.add("conf", "2.3", "parser==4.9.*", "late")
@@ -242,6 +247,7 @@ def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_
         run.closure("conf", "other")
 
 
+@slow
 def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) -> None:
     index.add("a", "2.0", "c<2")
     index.add("b", "2.0", "c>=2")
@@ -255,6 +261,7 @@ def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) ->
     assert run.building == []
 
 
+@slow
 def test_the_newest_source_that_fits_the_python_and_the_day_is_built(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", uploaded="2024-01-01T00:00:00Z")
     source(index, "a", "2.0", uploaded="2024-06-01T00:00:00Z")
@@ -265,12 +272,14 @@ def test_the_newest_source_that_fits_the_python_and_the_day_is_built(index: Inde
     assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
 
 
+@slow
 def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: Index, tmp_path: Path) -> None:
     source(index, "a", "2.0", needs=("nosuch>1",))
     source(index, "a", "1.0")
     assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
 
 
+@slow
 def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
     file = source(index, "a", "1.0")
     with tarfile.open(fileobj=io.BytesIO(index.wheels.pop(file))) as packed_tar, io.BytesIO() as out:
@@ -288,6 +297,7 @@ def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
 # What it is built with.
 
 
+@slow
 def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
     helper, extra = index.add("helper", "1.0"), index.add("extra", "2.0")
     source(index, "a", "1.0", requires=("helper",), more=("extra",))
@@ -301,6 +311,7 @@ def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
     assert held.rows == run.rows
 
 
+@slow
 def test_what_newer_tools_cannot_build_those_of_its_day_can(index: Index, tmp_path: Path) -> None:
     index.add("helper", "1.0", uploaded="2020-01-01T00:00:00Z")
     index.add("helper", "2.0", uploaded="2024-01-01T00:00:00Z")
@@ -311,6 +322,7 @@ def test_what_newer_tools_cannot_build_those_of_its_day_can(index: Index, tmp_pa
     assert run.rows[0].requires[0].startswith("helper==1.0 ")
 
 
+@slow
 def test_a_build_sees_neither_the_users_variables_nor_the_network(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +358,7 @@ FAULTS = {
 }
 
 
+@slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_build_that_comes_to_nothing_is_refused_with_why(index: Index, tmp_path: Path, fault: str) -> None:
     body, why = FAULTS[fault]
@@ -357,6 +370,7 @@ def test_a_build_that_comes_to_nothing_is_refused_with_why(index: Index, tmp_pat
     assert list(tmp_path.rglob("*.whl")) == []
 
 
+@slow
 def test_what_is_built_against_torch_is_refused_before_torch_is_downloaded(index: Index, tmp_path: Path) -> None:
     index.add("torch", "1.0")
     source(index, "a", "1.0", "raise SystemExit('it was run')", requires=("helper",))
@@ -365,6 +379,7 @@ def test_what_is_built_against_torch_is_refused_before_torch_is_downloaded(index
         Run(tmp_path).closure("a")
 
 
+@slow
 def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", "print('waiting'); time.sleep(3600)", uploaded="2025-01-01T00:00:00Z")
     with pytest.raises(Unsatisfiable, match="did not end within 1 s") as caught:
@@ -372,6 +387,7 @@ def test_a_build_that_hangs_is_ended(index: Index, tmp_path: Path) -> None:
     assert caught.value.chain == ("waiting",)
 
 
+@slow
 @pytest.mark.parametrize(
     ("files", "top", "why"),
     [
@@ -399,6 +415,7 @@ def test_an_archive_that_is_none_is_refused(
         Run(tmp_path).closure("a")
 
 
+@slow
 def test_an_archive_with_another_hash_is_not_built(index: Index, tmp_path: Path) -> None:
     index.lies.add(source(index, "a", "1.0"))
     with pytest.raises(Undecided, match="another sha256"):
@@ -416,6 +433,7 @@ def made(index: Index, published: Publish, tmp_path: Path) -> Lock:
     return solve.lock(spec, load_facts(), print, cache=tmp_path / "kept", may_stay_open=PARTS)
 
 
+@slow
 def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Publish, tmp_path: Path) -> None:
     source(index, "plain", "1.0")
     index.add("above", "1.0", "plain==1.0")
@@ -432,6 +450,7 @@ def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:
     assert text.count("--mount=type=bind,from=unindexed,target=/unpacked") == text.count("--find-links=/unpacked") == 1
 
 
+@slow
 def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publish, tmp_path: Path) -> None:
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
     again = solve.lock(spec, load_facts(), print, cache=tmp_path / "elsewhere", may_stay_open=PARTS)
@@ -441,6 +460,7 @@ def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publ
     assert dump(kept) == dump(made)
 
 
+@slow
 def test_source_on_a_private_index_is_found_there_and_nowhere_else(
     index: Index, published: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,6 +486,7 @@ def test_a_lock_without_source_says_nothing_of_it(index: Index, published: Publi
     assert "AS unindexed" not in dockerfile(plain)
 
 
+@slow
 def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock, tmp_path: Path) -> None:
     for cache, anew in (("kept", False), ("other", False), ("other", True)):
         target = tmp_path / f"{cache}{anew}"
@@ -478,6 +499,7 @@ def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock
         assert said == ([] if cache == "kept" else ["building plain 1.0 from its source"])
 
 
+@slow
 def test_another_source_under_the_same_name_is_no_wheel_of_the_lock(index: Index, made: Lock, tmp_path: Path) -> None:
     source(index, "plain", "1.0", "FILES['new.py'] = ''", requires=("helper",))
     with pytest.raises(Undecided, match="is not the one that the lock pins"):
@@ -487,6 +509,7 @@ def test_another_source_under_the_same_name_is_no_wheel_of_the_lock(index: Index
         gather(made, tmp_path, tmp_path / "other", print)
 
 
+@slow
 def test_a_wheel_that_comes_out_different_is_refused(
     made: Lock, index: Index, published: Publish, tmp_path: Path
 ) -> None:
@@ -498,6 +521,7 @@ def test_a_wheel_that_comes_out_different_is_refused(
         gather(odd, tmp_path, tmp_path / "other", print)
 
 
+@slow
 def test_an_environment_is_made_with_what_was_built(
     made: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,6 +535,7 @@ def test_an_environment_is_made_with_what_was_built(
     assert said.count("building plain 1.0 from its source") == 2
 
 
+@slow
 def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0")
     Run(tmp_path).closure("a")
