@@ -193,6 +193,9 @@ class FakeDocker:
 
     def _find(self, name: str) -> dict[str, Any] | None:
         path = self._path(name)
+        if name.startswith("sha256:"):
+            every = (json.loads(each.read_text()) for each in (self.folder / "images").iterdir())
+            return next((each for each in every if each["id"] == name), None)
         if not path.is_file():
             return None
         found: dict[str, Any] = json.loads(path.read_text())
