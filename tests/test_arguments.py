@@ -28,6 +28,7 @@ MODEL = (*PYTHON, "--placement", "model:make")
 
 # What stands before the option, so that the verb would have work to do, and the bad values.  SPEC stands for a spec of
 # the test's own, without a lock.
+LINKS = ("--fleet", "runs", "--hosts", "n1,n2", "--node", "n1", "--links", "pairs", "--python", sys.executable)
 BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("init", "torch"): ((), ("newest", "")),
     ("init", "gpu"): ((), ("Voodoo 3", "")),
@@ -144,6 +145,9 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("-1", "2", "many"),
     ),
     ("preflight", "may_differ"): ((IMAGE,), ("driver",)),
+    ("preflight", "links"): (("--fleet", "runs", "--hosts", "n1,n2"), ("all", "")),
+    ("preflight", "trial_budget"): (LINKS, ("-1", "4", "nan", "inf", "much")),
+    ("preflight", "link_floor"): (LINKS, ("-1", "nan", "inf", "much")),
     ("render", "image"): (("LOCKED", "--as", "compose", "-o", "-", "--", "true"), ("Not A Name", "a@b")),
     ("render", "gpus"): (("LOCKED", "--as", "compose", "-o", "-", "--", "true"), ("foo", "9999", "-1")),
     ("render", "nodes"): (("LOCKED", "--as", "compose", "-o", "-", "--", "true"), ("0", "many")),

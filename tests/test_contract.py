@@ -112,12 +112,13 @@ STEPS = {
     ),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
     "fleet": (
-        ("hostlist",),
-        ("documents", "launchers"),
-        ("fingerprint", "folder", "frames"),
+        ("evidence", "hostlist"),
+        ("documents", "launchers", "links"),
+        ("fingerprint", "folder", "frames", "trials"),
         ("gather", "node"),
         ("verdict",),
-        ("acting", "answers", "contracts", "start"),
+        ("acting", "answers", "contracts", "rounds"),
+        ("start",),
     ),
 }
 STEP = [
@@ -135,7 +136,7 @@ PURE = (
     "envkit.plan.request", "envkit.plan.refusal",
     "envkit.build.flags", "envkit.build.render", "envkit.build.exporters", "envkit.build.schedulers",
     "envkit.build.bill",
-    "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
+    "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar", "envkit.fleet.evidence", "envkit.fleet.links",
 )  # fmt: skip
 
 

@@ -138,11 +138,11 @@ def placed(name: str = "n1", hosts: tuple[str, ...] = ("n1", "n2"), launch: str 
 
 
 def test_all_nodes_join_one_run(tmp_path: Path) -> None:
-    first = folder.join(tmp_path, placed(), "quick", 60.0)
-    second = folder.join(tmp_path, placed("n2"), "quick", 60.0)
+    first = folder.join(tmp_path, placed(), folder.Terms("quick", 60.0))
+    second = folder.join(tmp_path, placed("n2"), folder.Terms("quick", 60.0))
     assert (first.folder, first.run) == (second.folder, second.run)
     assert first.folder == tmp_path / "slurm-17.0"
-    assert folder.join(tmp_path, placed(launch="slurm-18.0"), "quick", 60.0).run.nonce != first.run.nonce
+    assert folder.join(tmp_path, placed(launch="slurm-18.0"), folder.Terms("quick", 60.0)).run.nonce != first.run.nonce
     assert first.ahead_s is not None and abs(first.ahead_s) < 1  # the kernel dates files by its last tick
 
 
@@ -158,18 +158,18 @@ def test_all_nodes_join_one_run(tmp_path: Path) -> None:
 def test_nodes_that_do_not_agree_are_refused(
     tmp_path: Path, hosts: tuple[str, ...], level: str, budget: float, spares: int, words: str
 ) -> None:
-    folder.join(tmp_path, placed(), "quick", 60.0)
+    folder.join(tmp_path, placed(), folder.Terms("quick", 60.0))
     with pytest.raises(folder.UsageError, match=f"the {words} of this run"):
-        folder.join(tmp_path, placed(hosts=hosts), level, budget, spares)
+        folder.join(tmp_path, placed(hosts=hosts), folder.Terms(level, budget, spares))
 
 
 def test_a_run_that_is_over_is_not_joined(tmp_path: Path) -> None:
-    joined = folder.join(tmp_path, placed(launch=""), "quick", 60.0)
-    assert folder.join(tmp_path, placed("n2", launch=""), "quick", 60.0).run == joined.run
+    joined = folder.join(tmp_path, placed(launch=""), folder.Terms("quick", 60.0))
+    assert folder.join(tmp_path, placed("n2", launch=""), folder.Terms("quick", 60.0)).run == joined.run
     old = fleet.replace
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(old(joined.run, created=1.0)))
     with pytest.raises(folder.UsageError, match="which is over"):
-        folder.join(tmp_path, placed(launch=""), "quick", 60.0)
+        folder.join(tmp_path, placed(launch=""), folder.Terms("quick", 60.0))
 
 
 def test_a_folder_that_does_not_answer_is_given_up() -> None:
@@ -180,7 +180,7 @@ def test_a_folder_that_does_not_answer_is_given_up() -> None:
 def test_a_document_that_the_folder_does_not_take_goes_to_stdout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = folder.join(tmp_path, placed(), "passive", 60.0)
+    place = folder.join(tmp_path, placed(), folder.Terms("passive", 60.0))
     for inner in ("nodes", "beats"):  # root may write to a read-only folder, and nobody below a file
         (place.folder / inner).rmdir()
         (place.folder / inner).touch()

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from typer import Exit
 
@@ -17,12 +17,14 @@ from envkit.cli.ending import say, warn
 from envkit.errors import Undecided, UsageError
 
 if TYPE_CHECKING:
-    from envkit.fleet.verdict import FleetVerdict
+    from envkit.fleet.folder import Place, Terms
+    from envkit.fleet.verdict import FleetVerdict, Rules
 
 # Of `preflight`: options that are the node's own matter and not its examination's; True where a value follows.
 _OWN = {
     "--fleet": True, "--hosts": True, "--count": True, "--node": True, "--spares": True, "--frames": False,
     "--termination-log": True, "--may-differ": True, "--contract": True, "--budget": True,
+    "--links": True, "--trial-budget": True, "--link-floor": True,
     "--report": True, "--format": True, "-f": True, "--exit-style": True, "--quiet": False, "-q": False,
     "--verbose": False, "--observed": False, "--fail-on": True,
 }  # fmt: skip
@@ -40,6 +42,13 @@ class Many(NamedTuple):
     termination: Path | None
     may_differ: tuple[str, ...]
     contract: Path | None
+    links: str
+    trial_s: float
+    floor: float
+    python: str
+
+
+TRIAL_S = 60.0  # torch's import, CUDA's start and a communicator of sixteen GPUs take up to half of it
 
 
 def need_fleet(*given: tuple[str, object]) -> None:
@@ -72,7 +81,7 @@ def examine_node(
 
     Raises UsageError where the nodes of the run are not known, or disagree.
     """
-    from envkit.fleet import contracts, folder, launchers, node
+    from envkit.fleet import contracts, folder, launchers, node, rounds
     from envkit.fleet.documents import word
     from envkit.fleet.start import decision, environment
     from envkit.fleet.verdict import Rules
@@ -90,7 +99,7 @@ def examine_node(
         place = None
     else:
         try:
-            place = folder.join(Path(many.fleet), at, level, budget_s, many.spares)
+            place = folder.join(Path(many.fleet), at, _terms(many, level, budget_s))
         except folder.Hangs as error:
             raise Undecided(f"{many.fleet} cannot be joined: {error}", "name a folder that answers") from error
         who = node.identity(place.run.run, place.run.nonce, at.node)
@@ -100,9 +109,12 @@ def examine_node(
         made, taken = node.answer(who, carriers, words_of_examination(words), budget_s, say)
         code = _code(made, fail_on)
         code = code if taken or code else 3
+    rules = Rules(classes, many.may_differ, options.severity(fail_on))
+    if place is not None and many.links and at.local == 0:
+        rounds.take_part(place, who, rounds.Trying(many.python or sys.executable), started, rules, say)
+        code = code or _linked_code(place, at.node, rules)
     if not command or place is None:
         return code, {}
-    rules = Rules(classes, many.may_differ, options.severity(fail_on))
     start = decision(place, at.node, started, rules)
     if at.node in start.nodes:
         if at.local == 0 and at.node == start.nodes[0]:
@@ -112,6 +124,27 @@ def examine_node(
         why = "it is a spare" if start.nodes and at.node not in (*start.failed, *start.unknown) else start.why
         warn(f"{at.node}: {command[0]} does not start here: {why}")
     return start.exit_code, {}
+
+
+def _terms(many: Many, level: str, budget_s: float) -> Terms:
+    from envkit.fleet.folder import Terms
+    from envkit.fleet.links import GROUPS, PAIRS
+
+    kind: Literal["", "pairs", "groups"] = GROUPS if many.links == GROUPS else PAIRS if many.links else ""
+    return Terms(level, budget_s, many.spares, kind, (many.trial_s or TRIAL_S) if kind else 0.0, many.floor)
+
+
+def _linked_code(place: Place, node: str, rules: Rules) -> int:
+    """The exit code of a node by the trials that it was in: 1 where it or one of its links failed."""
+    from envkit.fleet import gather
+    from envkit.fleet.verdict import State, judge
+
+    found = judge(gather.gather(place.folder, (), ()), time.time(), rules)
+    states = {one.state for one in found.nodes if one.node == node}
+    for one in found.links.crossings if found.links else ():
+        if node in (*one.one, *one.two):
+            states.add(State.FAIL if one.sure else State.UNKNOWN)
+    return 1 if State.FAIL in states else 0 if states == {State.OK} else 3
 
 
 def _consistent(many: Many, at: object, command: Sequence[str], budget_s: float) -> None:
@@ -127,6 +160,17 @@ def _consistent(many: Many, at: object, command: Sequence[str], budget_s: float)
         )
     if command and many.fleet == "-":
         raise UsageError("without a shared folder no node knows whether the others passed", "name a folder as --fleet")
+    if many.links and many.fleet == "-":
+        raise UsageError(
+            "the nodes of a trial meet in the shared folder, and there is none", "name a folder as --fleet"
+        )
+    if not (0 <= many.trial_s < 1e6 and 0 <= many.floor < 1e6):
+        said = f"--trial-budget is {many.trial_s:g} and --link-floor {many.floor:g}"
+        raise UsageError(said, "name seconds such as 60, and GB/s such as 40")
+    if (many.trial_s or many.floor) and not many.links:
+        raise UsageError("no links are tested", "add --links pairs, or leave out --trial-budget and --link-floor")
+    if many.trial_s and many.trial_s < 5:
+        raise UsageError(f"a trial of {many.trial_s:g} s is not enough to import torch", "name seconds, such as 60")
     if budget_s < 1:
         raise UsageError(f"a budget of {budget_s:g} s is not enough to begin", "name seconds, such as 60")
 

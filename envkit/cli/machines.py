@@ -17,9 +17,9 @@ from typer import Argument, Context, Exit, Option
 from envkit.cli import fleets, options
 from envkit.cli.app import MACHINE, WORDS, app
 from envkit.cli.ending import exits, say, warn
-from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, OUTPUT
+from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, LINK_TESTS, OUTPUT
 from envkit.cli.verdict import Printing, finish
-from envkit.errors import UsageError
+from envkit.errors import UsageError, one_line
 
 _output = partial(Option, rich_help_panel=OUTPUT)
 _many = partial(Option, rich_help_panel=options.MANY)
@@ -160,6 +160,20 @@ def preflight(
     termination: Annotated[
         Path | None, _many("--termination-log", help="Also write a short document to this file, for Kubernetes.")
     ] = None,
+    links: Annotated[
+        str | None,
+        _many(
+            "--links",
+            click_type=LINK_TESTS,
+            help="Then test the links between nodes that passed: in pairs, or also in groups up to all of them.",
+        ),
+    ] = None,
+    trial_budget: Annotated[
+        float, _many("--trial-budget", metavar="SECONDS", help="Time limit of one trial of a link; 60 without.")
+    ] = 0.0,
+    link_floor: Annotated[
+        float, _many("--link-floor", metavar="GB/S", help="The least bus bandwidth between nodes that is not slow.")
+    ] = 0.0,
     contract: options.ClassContracts = None,
     may_differ: options.MayDiffer = None,
     budget: Annotated[float, Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
@@ -245,6 +259,10 @@ def preflight(
                 termination,
                 tuple(may_differ or ()),
                 contract,
+                links or "",
+                trial_budget,
+                link_floor,
+                _python_of_trials(image, python) if links else "",
             )
             code, become = fleets.examine_node(many, context.meta[WORDS], level, budget, command, fail_on)
             if become:
@@ -253,6 +271,7 @@ def preflight(
         fleets.need_fleet(
             ("--hosts", hosts), ("--count", count), ("--node", node), ("--spares", spares), ("--frames", frames),
             ("--termination-log", termination), ("--may-differ", may_differ), ("--contract", contract),
+            ("--links", links), ("--trial-budget", trial_budget or None), ("--link-floor", link_floor or None),
         )  # fmt: skip
         made = flights.run(request, lambda: connect(engine, say), shown, say)
         if report:
@@ -289,6 +308,20 @@ def drain(
     options.detail(quiet, False)
     asked = fleets.Judging(run, hosts or "", also or (), contract, may_differ or (), fail_on)
     fleets.act(asked, undo, unknown, apply)
+
+
+def _python_of_trials(image: str | None, python: Path | None) -> str:
+    """The Python whose torch tests the links, "" for this one; raises UsageError where there is none."""
+    import importlib.util
+
+    if python is not None:
+        return os.path.abspath(python)
+    if image is not None or importlib.util.find_spec("torch") is None:
+        said = "the links are tested by torch in a Python of this machine, and this one has none"
+        if image is not None:
+            said = f"the links are tested by torch in a Python of this machine, and not in {one_line(image)}"
+        raise UsageError(said, "name a Python that has torch as --python, or start envkit inside the job's container")
+    return ""
 
 
 def _startable(command: tuple[str, ...]) -> None:

@@ -98,6 +98,7 @@ SUITES = Choice("Debian suite", ("bookworm", "trixie"))
 SMOKE_LEVELS = Choice("level", ("quick", "full", "stress"))
 ABILITY_LEVELS = Choice("level", ("none", "quick", "full"))
 FLIGHT_LEVELS = Choice("level", ("passive", "probe", "quick", "full"))
+LINK_TESTS = Choice("test of links", ("pairs", "groups"))
 FAULT_KINDS = Choice(
     "kind of injected fault", ("all", "ulp", "one", "nan", "scale", "block", "order", "device", "fault")
 )

@@ -10,8 +10,10 @@ from typing import Any
 from envkit import __version__
 from envkit.credentials import redacted_plain, redacted_text
 from envkit.fleet import hostlist
+from envkit.fleet.evidence import Crossing
+from envkit.fleet.links import LinkVerdict
 from envkit.fleet.verdict import FleetVerdict, NodeVerdict, State, by_cause
-from envkit.model import Outcome, Report, Result, Severity, Subject
+from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
 from envkit.report import render as rendered
 from envkit.report.page import filled
 from envkit.report.text import wrapped
@@ -31,7 +33,25 @@ def line(verdict: FleetVerdict) -> str:
     for state, word in ((State.FAIL, "failed"), (State.UNKNOWN, "unknown")):
         if names := verdict.named(state):
             counts.append(f"{len(names)} {word} ({_shown(hostlist.compressed(names))})")
+    if verdict.links is not None:
+        counts += _link_counts(verdict.links)
     return f"{_WORDS[verdict.exit_code]}: run {verdict.run.run}: {'; '.join(counts)}"
+
+
+def _link_counts(links: LinkVerdict) -> list[str]:
+    """The links and boundaries that are not ok, each kind counted, and how much was tried."""
+    made: list[str] = []
+    for one, many, sure in (("bad link", "bad links", True), ("unsteady link", "unsteady links", False)):
+        found = [_ends(each) for each in links.crossings if each.sure is sure]
+        if found:
+            made.append(f"{len(found)} {one if len(found) == 1 else many} ({_shown(', '.join(found))})")
+    return [*made, f"{links.trials} trials of links in {links.rounds} rounds"]
+
+
+def _ends(crossing: Crossing) -> str:
+    """Both sides of a link or a boundary, by the names of their domains where they have some."""
+    sides = (crossing.one, crossing.two)
+    return " with ".join(name or hostlist.compressed(side) for name, side in zip(crossing.names, sides, strict=True))
 
 
 def _shown(text: str) -> str:
@@ -39,8 +59,9 @@ def _shown(text: str) -> str:
 
 
 def excluded(verdict: FleetVerdict) -> str:
-    """The nodes that no job should get, as Slurm's --exclude takes them; empty where all are ok."""
-    return hostlist.compressed([*verdict.named(State.FAIL), *verdict.named(State.UNKNOWN)])
+    """The nodes that no job should get, as Slurm's --exclude takes them: those that are not ok, and one end of each bad
+    link; empty where all are ok."""
+    return hostlist.compressed(verdict.left_out())
 
 
 def console(verdict: FleetVerdict, width: int) -> str:
@@ -58,6 +79,7 @@ def console(verdict: FleetVerdict, width: int) -> str:
         fix = next((one.fix for one in example.findings if one.message == sentence and one.fix), "")
         if fix:
             lines += wrapped(redacted_text(fix), width, first="  fix: ", rest="    ")
+    lines += _console_links(verdict, width)
     if verdict.rejected:
         lines += ["", f"refused: {len(verdict.rejected)} files or groups of lines are no answer of this run"]
         for each in verdict.rejected[:10]:
@@ -72,6 +94,25 @@ def console(verdict: FleetVerdict, width: int) -> str:
     if text := excluded(verdict):
         lines += ["", f"--exclude={_shown(text)}"]
     return "\n".join(lines) + "\n"
+
+
+def _console_links(verdict: FleetVerdict, width: int) -> list[str]:
+    lines: list[str] = []
+    for word, ends, why in link_lines(verdict):
+        told = f"{word}: {_shown(ends)}: {why}" if ends else f"{word}: {why}"
+        lines += ["", *wrapped(redacted_text(told), width, rest="  ")]
+    return lines
+
+
+def link_lines(verdict: FleetVerdict) -> list[tuple[str, str, str]]:
+    """What trials of links found beside bad nodes: a word for it, its ends, and one sentence."""
+    if verdict.links is None:
+        return []
+    made = [("bad network", "", text) for text in verdict.network]
+    for one in verdict.links.crossings:
+        kind = "link" if one.is_link else "boundary"
+        made.append((f"{'bad' if one.sure else 'unsteady'} {kind}", _ends(one), one.why))
+    return made + [("links undecided", "", text) for text in verdict.links.open]
 
 
 def _more(one: NodeVerdict, sentence: str) -> list[str]:
@@ -96,6 +137,32 @@ def plain(verdict: FleetVerdict) -> dict[str, Any]:
         "nodes": [_plain_node(one) for one in verdict.nodes],
         "refused": [{"source": one.source, "node": one.node, "why": one.why} for one in verdict.rejected],
         "not_compared": list(verdict.not_compared),
+        "links": _plain_links(verdict),
+    }
+
+
+def _plain_links(verdict: FleetVerdict) -> dict[str, Any] | None:
+    links = verdict.links
+    if links is None:
+        return None
+    return {
+        "test": verdict.run.links,
+        "rounds": links.rounds,
+        "trials": links.trials,
+        "found": [
+            {
+                "kind": "link" if one.is_link else "boundary",
+                "state": "fail" if one.sure else "unknown",
+                "how": one.how.value,
+                "one": list(one.one),
+                "two": list(one.two),
+                "domains": list(one.names),
+                "message": one.why,
+            }
+            for one in links.crossings
+        ],
+        "network": list(verdict.network),
+        "open": list(links.open),
     }
 
 
@@ -120,7 +187,18 @@ def to_json(verdict: FleetVerdict) -> str:
 
 def report(verdict: FleetVerdict) -> Report:
     """The run as a report in which each node is a check, for the formats that know checks alone."""
-    return Report(Subject("fleet", verdict.run.run), tuple(_result(one) for one in verdict.nodes))
+    links = (_of_links(verdict),) if verdict.links is not None else ()
+    return Report(Subject("fleet", verdict.run.run), (*(_result(one) for one in verdict.nodes), *links))
+
+
+def _of_links(verdict: FleetVerdict) -> Result:
+    """The links of all nodes together; those of a bad node are that node's."""
+    told = [(word, f"{ends}: {why}" if ends else why) for word, ends, why in link_lines(verdict)]
+    failed = tuple(Finding(text) for word, text in told if word.startswith("bad"))
+    if failed:
+        return Result("links", Outcome.FAIL, failed)
+    reason = "; ".join(text for _, text in told)
+    return Result("links", Outcome.UNKNOWN if told else Outcome.PASS, reason=reason)
 
 
 def _result(one: NodeVerdict) -> Result:
@@ -151,6 +229,7 @@ def page(verdict: FleetVerdict) -> str:
             "hidden": len(counted) - len(columns),
             "left_out": len(verdict.nodes) - len(rows),
             "seconds": f"{last - first:.1f}",
+            "links": [(word, _shown(ends), redacted_text(why)) for word, ends, why in link_lines(verdict)[:_MOST_ROWS]],
             "exclude": excluded(verdict),
             "rows": [
                 {

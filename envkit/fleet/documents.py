@@ -48,6 +48,8 @@ class Run:
     """One launch: the nodes that shall answer and the nonce that each answer repeats.
 
     ``created`` is the time of the process that made it (seconds since 1970), ``budget_s`` what each node has.
+    ``links`` says how the links between nodes are tested afterwards, "" for not at all; a trial has ``trial_s``, and
+    reaches at least ``floor`` GB/s.
     """
 
     schema: Literal["envkit.run/1"]
@@ -59,6 +61,9 @@ class Run:
     level: Word
     launcher: Word = "hosts"
     spares: Annotated[int, Meta(ge=0, le=MOST_NODES)] = 0
+    links: Literal["", "pairs", "groups"] = ""
+    trial_s: Seconds = 0.0
+    floor: Annotated[float, Meta(ge=0.0, le=1e9)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,8 @@ class Body:
     """What a node's checks found, and what it is.
 
     ``hardware`` is its class, None where it could not be read.  ``fingerprint`` has a value for each property, None
-    where it could not be read.  ``shortened`` says that a carrier had no room for all that was found.
+    where it could not be read.  ``shortened`` says that a carrier had no room for all that was found.  ``labels`` are
+    the network's domains that the node is in, the widest first, as the scheduler names them.
     """
 
     found: tuple[Found, ...] = ()
@@ -100,6 +106,7 @@ class Body:
     hardware: Text | None = None
     fingerprint: dict[Key, Annotated[str, Meta(max_length=200)] | None] = field(default_factory=dict)
     shortened: bool = False
+    labels: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
 
 
 @dataclass(frozen=True, slots=True)

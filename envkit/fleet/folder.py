@@ -3,6 +3,7 @@
     RUN/run.json                 the nodes that shall answer; made by whoever comes first, and never changed
     RUN/beats/NODE.ATTEMPT.json  a node's last heartbeat
     RUN/nodes/NODE.ATTEMPT.json  a node's document
+    RUN/links/                   the trials between nodes, as `trials` says
     RUN/start.json               which nodes the job starts on, where a command follows the check
 
 Names hold the attempt, so that a second process of a node overwrites nothing.
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -49,7 +50,19 @@ class Place:
     ahead_s: float | None = None
 
 
-def join(root: Path, placement: Placement, level: str, budget_s: float, spares: int = 0) -> Place:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all nodes of a run must be asked alike: the fields of the same names of `documents.Run`."""
+
+    level: str
+    budget_s: float
+    spares: int = 0
+    links: Literal["", "pairs", "groups"] = ""
+    trial_s: float = 0.0
+    floor: float = 0.0
+
+
+def join(root: Path, placement: Placement, terms: Terms) -> Place:
     """The run of this launch in ``root``, or in a folder below it that has the launch's name.
 
     Raises UsageError where another run lies there or the nodes do not agree on what is asked, Undecided where the
@@ -58,8 +71,8 @@ def join(root: Path, placement: Placement, level: str, budget_s: float, spares: 
     folder = root / word(placement.launch) if placement.launch else root
     name = word(placement.launch or f"run-{secrets.token_hex(6)}")
     mine = Run(
-        "envkit.run/1", name, secrets.token_hex(16), placement.hosts, budget_s, time.time(), level,
-        placement.launcher, spares,
+        "envkit.run/1", name, secrets.token_hex(16), placement.hosts, terms.budget_s, time.time(), terms.level,
+        placement.launcher, terms.spares, terms.links, terms.trial_s, terms.floor,
     )  # fmt: skip
     return in_time(lambda: _joined(folder, mine, bool(placement.launch)), WRITING_S)
 
@@ -77,11 +90,16 @@ def _joined(folder: Path, mine: Run, named: bool) -> Place:
         ("level", run.level, mine.level),
         ("budget", f"{run.budget_s:g} s", f"{mine.budget_s:g} s"),
         ("spares", str(run.spares), str(mine.spares)),
+        ("test of links", _links(run), _links(mine)),
     ):
         if theirs != own:
             said = f"the {what} of this run: {one_line(theirs)} in {path}, {one_line(own)} here"
             raise UsageError(said, f"start all nodes with the same options; {_OWN_FOLDER}")
     return Place(folder, run, ahead_s)
+
+
+def _links(run: Run) -> str:
+    return f"{run.links} with {run.trial_s:g} s a trial and at least {run.floor:g} GB/s" if run.links else "none"
 
 
 def _begun(folder: Path, mine: Run) -> Run:

@@ -18,11 +18,14 @@ from typing import Any
 from envkit.errors import UsageError, one_line
 from envkit.fleet import folder as folders
 from envkit.fleet import frames
-from envkit.fleet.documents import MOST_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
+from envkit.fleet.documents import MOST_BYTES, MOST_RUN_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
+from envkit.fleet.links import MOST_ROUNDS
+from envkit.fleet.trials import Answer, Plan, Record
 from envkit.records import dataclass
 from envkit.system import files
 
 MOST_LOG_BYTES = 1 << 30
+_ANSWER = re.compile(r"([0-9]{1,6})\.([A-Za-z0-9][A-Za-z0-9._-]{0,251})\.json")
 _FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,251})\.([0-9a-f]{16,64})\.json")
 _MOST_ENTRIES = 4  # files a node in a folder; what is beyond is somebody's flood
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -42,13 +45,14 @@ class Rejected:
 @dataclass(slots=True)
 class Gathered:
     """What was found of a run: the documents and the last heartbeat of each node, what a carrier says of it beside
-    ("OOMKilled"), and what was rejected."""
+    ("OOMKilled"), the trials of links, and what was rejected."""
 
     run: Run
     documents: dict[str, list[Document]] = field(default_factory=dict)
     beats: dict[str, Beat] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
+    record: Record = field(default_factory=Record)
     expected: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,32 +159,87 @@ def _read_folder(made: Gathered, place: Path, known: set[str] | frozenset[str] =
             continue
         if node == beat.node and (node not in made.beats or made.beats[node].at < beat.at):
             made.beats[node] = beat
+    if made.run.links:
+        read_trials(made, place)
+
+
+def plan_file(place: Path, number: int) -> Path:
+    """Where the plan of a round lies."""
+    return place / "links" / f"plan-{number:03}.json"
+
+
+def round_folder(place: Path, number: int) -> Path:
+    """Where the answers of a round lie."""
+    return place / "links" / f"{number:03}"
+
+
+def read_trials(made: Gathered, place: Path) -> None:
+    """The plans and answers of trials that have come since ``made`` was read."""
+    record = made.record
+    for number in range(max(record.plans, default=0) + 1, MOST_ROUNDS + 2):
+        path = plan_file(place, number)
+        if not path.exists():
+            break
+        try:
+            plan = read_as(Plan, _content(path, MOST_RUN_BYTES))
+            belongs(made.run.run, made.run.nonce, plan.run, plan.nonce)
+            if plan.round != number or not made.expected.issuperset(name for nodes in plan.trials for name in nodes):
+                raise Refused(f"it is no plan of round {number} of this run", damaged=True)
+        except Refused as refused:
+            made.reject(f"links/{path.name}", "", refused)
+            break
+        record.plans[number] = plan
+    for number in record.plans:
+        if not record.answered(number):
+            _read_answers(made, round_folder(place, number), number)
+
+
+def _read_answers(made: Gathered, folder: Path, number: int) -> None:
+    most = 3 * len(made.run.hosts) + 1000
+    for name in _names(made, folder, most):
+        found = _ANSWER.fullmatch(name)
+        if not found or found[2] in made.record.answers.get((number, int(found[1])), {}):
+            continue
+        source = f"links/{folder.name}/{name}"
+        try:
+            answer = read_as(Answer, _content(folder / name))
+            belongs(made.run.run, made.run.nonce, answer.run, answer.nonce)
+            if (answer.round, answer.trial, answer.node) != (number, int(found[1]), found[2]):
+                raise Refused(f"it is of the node `{one_line(answer.node)}`, or of another trial", damaged=True)
+        except Refused as refused:
+            made.reject(source, found[2], refused)
+        else:
+            made.record.add(answer)
 
 
 def _listed(made: Gathered, inner: Path, most: int) -> Iterator[tuple[str, str]]:
     """The files of a folder of the run that have a node's name, and the node; others are nobody's and left alone."""
+    for name in _names(made, inner, most):
+        if found := _FILE.fullmatch(name):
+            yield name, found[1]
+
+
+def _names(made: Gathered, inner: Path, most: int) -> list[str]:
+    names: list[str] = []
     try:
         with os.scandir(inner) as entries:
-            names: list[str] = []
             for entry in entries:
                 if len(names) >= most:
                     made.reject(inner.name, "", Refused(f"more than {most} files lie there; the others were not read"))
                     break
                 names.append(entry.name)
     except FileNotFoundError:
-        return
+        return []
     except OSError as error:
         raise UsageError(f"{inner} cannot be read: {files.why(error)}", "name the folder of a run") from error
-    for name in sorted(names):
-        if found := _FILE.fullmatch(name):
-            yield name, found[1]
+    return sorted(names)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, most: int = MOST_BYTES) -> bytes:
     try:
         if path.is_symlink():
             raise Refused("it is a link")
-        return files.content(path, MOST_BYTES)
+        return files.content(path, most)
     except OSError as error:
         raise Refused(f"it cannot be read: {files.why(error)}", damaged=True) from error
 

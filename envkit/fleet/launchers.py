@@ -68,6 +68,23 @@ def expected(environ: Mapping[str, str], hosts: str = "", count: int = 0) -> tup
     return found.hosts if found else ()
 
 
+def topology(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The domains of the network that this node is in, the widest first, from Slurm's topology plugin or from
+    ENVKIT_TOPOLOGY ("spine1/leaf3"); empty where nobody says.  Raises UsageError for a name that is none."""
+    if given := environ.get("ENVKIT_TOPOLOGY", ""):
+        labels = tuple(given.split("/"))
+    else:  # "s0.s3.n17", and "switch.switch.node" beside it; a tree alone has switches
+        address, pattern = environ.get("SLURM_TOPOLOGY_ADDR", ""), environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
+        if not pattern.startswith("switch") or address.count(".") != pattern.count("."):
+            return ()
+        labels = tuple(address.split(".")[:-1])
+    if len(labels) > 8 or not all(hostlist.NAME.fullmatch(one) for one in labels):
+        raise UsageError(
+            f"`{one_line('/'.join(labels))}` names no domains of a network", "give names such as spine1/leaf3"
+        )
+    return labels
+
+
 def _found(environ: Mapping[str, str], named: tuple[str, ...]) -> Placement | None:
     found = next((made for reader in READERS if (made := reader(environ, named))), None)
     if found and found.launcher == "torchrun" and not named:  # in an allocation, nodes have names in place of numbers

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit.errors import FAULT, EnvkitError, Interrupted, one_line
-from envkit.fleet import fingerprint, folder, frames
+from envkit.fleet import fingerprint, folder, frames, launchers
 from envkit.fleet.documents import Body, Document, Ended, Found, Head, encoded
 from envkit.fleet.folder import Hangs, Place
 from envkit.records import dataclass
@@ -149,7 +149,7 @@ def document(who: Identity, examined: Examined, ahead_s: float | None, trouble: 
         max(time.time(), who.started), examined.level, "0" * 64, socket.gethostname()[:253],
         examined.detail[:_LONGEST], ahead_s, trouble[:_LONGEST],
     )  # fmt: skip
-    return Document(head, examined.body)
+    return Document(head, replace(examined.body, labels=launchers.topology(os.environ)))
 
 
 @dataclass(frozen=True, slots=True)

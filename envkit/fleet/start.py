@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from envkit.errors import Undecided
-from envkit.fleet import folder, gather, hostlist
+from envkit.fleet import folder, gather, hostlist, rounds
 from envkit.fleet.documents import Hex, Launch, Name, Refused, Run, Text, belongs, read_as
 from envkit.fleet.folder import GRACE_S, Hangs, Place
 from envkit.fleet.verdict import FleetVerdict, Rules, State, judge
@@ -49,8 +49,13 @@ def chosen(verdict: FleetVerdict) -> Start:
     """The nodes on which the job starts: the first healthy ones in the order of the launch, as many as it needs."""
     run = verdict.run
     needed = len(run.hosts) - run.spares
-    ok, failed, unknown = (verdict.named(state) for state in (State.OK, State.FAIL, State.UNKNOWN))
+    failed, unknown = verdict.named(State.FAIL), verdict.named(State.UNKNOWN)
+    gone = set(verdict.left_out())
+    ok = tuple(name for name in run.hosts if name not in gone)
     left_out = "; ".join(f"{one.node}: {one.sentence}" for one in verdict.nodes if one.state is not State.OK)
+    if verdict.links is not None and verdict.links.crossings:
+        shown = "; ".join(one.why for one in verdict.links.crossings)
+        left_out = f"{left_out}; {shown}" if left_out else shown
     if len(ok) >= needed:
         why = f"{len(ok)} of {len(run.hosts)} nodes are ok and {needed} are needed"
         return Start("envkit.start/1", run.run, run.nonce, ok[:needed], _text(why, left_out), failed, unknown)
@@ -69,7 +74,8 @@ def decision(place: Place, node: str, started: float, rules: Rules) -> Start:
     Raises Undecided where the shared folder does not answer, or holds a decision that is none.
     """
     eager = place.run.hosts.index(node) < EAGER
-    limit = started + place.run.budget_s + GRACE_S + (0.0 if eager else _LATE_S)
+    tested = rounds.longest_s(place.run.trial_s) + GRACE_S if place.run.links else 0.0
+    limit = started + place.run.budget_s + GRACE_S + tested + (0.0 if eager else _LATE_S)
     path = place.folder / "start.json"
     found: gather.Gathered | None = None
     refreshed = time.monotonic()
@@ -84,12 +90,16 @@ def decision(place: Place, node: str, started: float, rules: Rules) -> Start:
                 return made
             if eager or over:
                 found = folder.in_time(partial(_seen, place, found), folder.WRITING_S)
-                if over or len(found.documents) == len(place.run.hosts):
+                if over or (len(found.documents) == len(place.run.hosts) and not _links_open(found)):
                     _decide(path, found, over, rules)
                     continue
         except Hangs as error:
             raise Undecided(f"the decision was not read: {error}", "see the shared folder") from error
         time.sleep(_LOOKED_EVERY_S)
+
+
+def _links_open(found: gather.Gathered) -> bool:
+    return bool(found.run.links) and not found.record.ended
 
 
 def _seen(place: Place, found: gather.Gathered | None) -> gather.Gathered:

@@ -13,9 +13,13 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from envkit.errors import one_line
+from envkit.fleet import links, trials
 from envkit.fleet.documents import Body, Document, Ended, Found, Run
+from envkit.fleet.evidence import Fleet, Tried
+from envkit.fleet.fingerprint import UNSUPPORTED
 from envkit.fleet.folder import GRACE_S
 from envkit.fleet.gather import Gathered, Rejected
+from envkit.fleet.links import LinkVerdict
 from envkit.model import Finding, Severity
 from envkit.records import dataclass
 
@@ -54,6 +58,7 @@ class Cause(StrEnum):
     NO_MAJORITY = "no majority"
     ALONE = "alone"
     CONTRACT = "contract"
+    LINKS = "links"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +108,39 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FleetVerdict:
-    """A run that was judged: its nodes in the order of the launch, and what was no answer to it."""
+    """A run that was judged: its nodes in the order of the launch, and what was no answer to it.
+
+    ``links`` is what trials between nodes showed, None where none were asked for; ``network`` is what is wrong with all
+    of them alike.
+    """
 
     run: Run
     nodes: tuple[NodeVerdict, ...]
     rejected: tuple[Rejected, ...] = ()
     not_compared: tuple[str, ...] = ()
     fail_on: Severity = Severity.ERROR
+    links: LinkVerdict | None = None
+    network: tuple[str, ...] = ()
 
     def named(self, state: State) -> tuple[str, ...]:
         """The nodes of this state."""
         return tuple(one.node for one in self.nodes if one.state is state)
 
+    def left_out(self) -> tuple[str, ...]:
+        """The nodes that no job should get: those that are not ok, and of each bad link or boundary one side."""
+        bad = {one.node for one in self.nodes if one.state is not State.OK}
+        fleet = Fleet(tuple(one.node for one in self.nodes))
+        gone = links.left_out(fleet, bad, self.links.crossings if self.links else ())
+        return tuple(name for name in fleet.nodes if name in gone)
+
     @property
     def exit_code(self) -> int:
-        """0: every node is ok; 1: one failed; 3: none failed and one is unknown."""
+        """0: every node and link is ok; 1: one failed; 3: none failed and one is unknown."""
         states = {one.state for one in self.nodes}
+        if self.links is not None:
+            states |= {State.FAIL if one.sure else State.UNKNOWN for one in self.links.crossings}
+            states |= {State.UNKNOWN} if self.links.open else set()
+        states |= {State.FAIL} if self.network else set()
         return 1 if State.FAIL in states else 0 if states == {State.OK} else 3
 
 
@@ -152,17 +174,47 @@ class _Judged:
         )  # fmt: skip
 
 
-def judge(found: Gathered, now: float, rules: Rules | None = None) -> FleetVerdict:
+def judge(found: Gathered, now: float, rules: Rules | None = None, alone: bool = False) -> FleetVerdict:
     """Every expected node of the run, judged.  ``now`` is the time of judging, by the clock of the shared folder: a
-    node that began and whose budget is not over may still answer."""
+    node that began and whose budget is not over may still answer.  With ``alone``, trials of links count for nothing.
+    """
     rules = rules or Rules()
     damaged: dict[str, list[Rejected]] = {}
     for each in found.rejected:
         damaged.setdefault(each.node, []).append(each)
     nodes = {name: _node(name, found, damaged.get(name, []), now) for name in found.run.hosts}
     not_compared = _drift([one for one in nodes.values() if one.body is not None], rules)
+    tested, network = (None, ()) if alone or not found.run.links else _linked(found, nodes)
     judged = tuple(one.verdict(rules.fail_on) for one in nodes.values())
-    return FleetVerdict(found.run, judged, tuple(found.rejected), not_compared, rules.fail_on)
+    return FleetVerdict(found.run, judged, tuple(found.rejected), not_compared, rules.fail_on, tested, network)
+
+
+def tried(found: Gathered) -> tuple[Fleet, tuple[Tried, ...], tuple[str, ...]]:
+    """The nodes whose links are tested, each trial as it ended, and what is wrong with all of them alike."""
+    bodies = {name: held[0].body for name, held in found.documents.items() if held}
+    fleet = Fleet(found.record.nodes, {name: body.labels for name, body in bodies.items() if body.labels})
+    cards = frozenset(name for name, body in bodies.items() if _has_cards(body.fingerprint))
+    return (fleet, *trials.judged(fleet, found.record, trials.Wanted(found.run.floor, cards)))
+
+
+def _has_cards(values: Mapping[str, str | None]) -> bool:
+    """Whether a node has cards of InfiniBand or RoCE that no variable turns off."""
+    off = values.get("variable NCCL_IB_DISABLE", "0") != "0" or values.get("variable NCCL_NET") == "Socket"
+    return values.get("network cards") not in (None, "0", UNSUPPORTED) and not off
+
+
+def _linked(found: Gathered, nodes: Mapping[str, _Judged]) -> tuple[LinkVerdict, tuple[str, ...]]:
+    fleet, all_, network = tried(found)
+    made = links.judge(fleet, all_, found.run.links)
+    for name, (_, sentence) in made.bad.items():
+        nodes[name].fail(Cause.LINKS, sentence, "see its network cards, their cables and counters, and its kernel log")
+    for name, sentence in made.unknown.items():
+        nodes[name].open(Cause.LINKS, sentence)
+    taking = frozenset(fleet.nodes)
+    for name, one in nodes.items():
+        if name not in taking and not one.findings and not one.reasons:
+            one.open(Cause.LINKS, "its links were not tested: it had not passed when the first round was planned")
+    return made, network
 
 
 def _node(name: str, found: Gathered, rejected: Sequence[Rejected], now: float) -> _Judged:
