@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,4 +133,42 @@ def test_an_engine_that_dies_during_a_run(dockerd: Dockerd, tmp_path: Path, numb
     assert "is the command's own" not in said
     dockerd.start()
     assert comes(lambda: not dockerd.docker("ps", "--all", "--quiet").stdout)
+    assert comes(lambda: not [line for line in dockerd.family() if "reaper.py" in line])
+
+
+COMPILES = """
+import sys
+from pathlib import Path
+from envkit.engine.docker import DockerEngine
+from envkit.errors import Undecided
+folder = Path(sys.argv[2])
+engine = DockerEngine(folder / "cache")
+words = ["python3", "-c", "import sys, time; print('up', file=sys.stderr, flush=True); time.sleep(600)"]
+try:
+    engine.compile(
+        sys.argv[1], words, folder / "given.tar", folder / "made", timeout_s=600,
+        say=lambda line: print(line, flush=True),
+    )
+except Undecided as error:
+    print("undecided:", error.message)
+"""
+
+
+def test_an_engine_that_dies_during_a_source_build(dockerd: Dockerd, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "given.tar", "w") as archive:
+        archive.add(tmp_path / "waits.py", "waits.py")
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPILES, TAG, str(tmp_path)], cwd=tmp_path, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "up\n", process.communicate()
+    volumes = dockerd.docker("volume", "ls", "--quiet").stdout.split()
+    assert volumes and dockerd.docker("ps", "--quiet").stdout
+    dockerd.die(signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out.partition(":")[0]) == (0, "undecided"), (out, err)
+    assert not (tmp_path / "made").exists()
+    dockerd.start()
+    assert comes(lambda: not dockerd.docker("ps", "--all", "--quiet").stdout)
+    assert comes(lambda: not set(volumes) & set(dockerd.docker("volume", "ls", "--quiet").stdout.split()))
     assert comes(lambda: not [line for line in dockerd.family() if "reaper.py" in line])

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
-from envkit.report import Bar, render
+from envkit.report import Bar, Table, render
 
-VOID = {"meta"}
+VOID = {"meta", "input"}
 
 
 class Page(HTMLParser):
@@ -82,7 +82,26 @@ def test_failures_come_first_and_every_check_has_its_line() -> None:
     )
     text = page(*results, note, error)
     names = re.findall(r'<td class="what">\w+</td><td>([\w-]+)', text)
-    assert names == ["e", "n", "crashed-one", "unknown-one", "pass-one", "skip-one"]
+    assert names == ["e", "n", "crashed-one", "unknown-one", "pass-one"]
+    assert "<summary>1 skipped: no reason was given</summary>" in text and "skip-one" in text
+
+
+def test_what_was_skipped_is_folded_by_its_reason() -> None:
+    skipped = [Result(f"s{number}", Outcome.SKIP, reason="no GPU") for number in range(3)]
+    text = page(Result("a", Outcome.PASS), Result("z", Outcome.SKIP, reason="no torch"), *skipped)
+    assert re.findall(r"<summary>(.*?)</summary>", text) == ["3 skipped: no GPU", "1 skipped: no torch"]
+    assert re.search(r"<p>s0, s1, s2</p></details>", text) and "<p>z</p></details>" in text
+
+
+def test_tables_are_those_of_the_console_and_times_are_drawn() -> None:
+    tests = Table("smoke tests", ("test", "seconds"), (("slow", "8.0"), ("<quick>", "2.0"), ("none", "-")))
+    libraries = Table("what it is", ("", ""), (("digest", "sha256:1"),))
+    report = Report(Subject("smoke", "train"), (Result("a", Outcome.PASS),))
+    text = render(report, "html", tables=(tests, libraries))
+    read = Page(text)
+    assert "<th>test</th><th>seconds</th>" in text and "<quick>" in read.text and "sha256:1" in read.text
+    assert widths(text)[0] == [100.0, 25.0]
+    assert "<th></th><th></th>" not in text
 
 
 def widths(text: str) -> tuple[list[float], list[float]]:

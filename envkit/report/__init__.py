@@ -35,15 +35,15 @@ def render(
 ) -> str:
     """The report in one of ``FORMATS``, ending in a newline.
 
-    ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``tables``, ``color``,
-    ``width`` (in columns) and ``detail`` are for the console alone, ``bars`` for the page of HTML.
+    ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``color``, ``width``
+    (in columns) and ``detail`` are for the console alone, ``bars`` for the page of HTML, ``tables`` for both.
     Raises UsageError for a format that does not exist.
     """
-    safe = redacted(report)
+    safe, shown = redacted(report), tuple(map(_without_credentials, tables))
     if format == "console":
-        return console.render(safe, fail_on, tuple(map(_without_credentials, tables)), color, width, detail)
+        return console.render(safe, fail_on, shown, color, width, detail)
     if format == "html":
-        return html.render(safe, fail_on, tuple(replace(bar, label=redacted_text(bar.label)) for bar in bars))
+        return html.render(safe, fail_on, tuple(replace(bar, label=redacted_text(bar.label)) for bar in bars), shown)
     if format not in DOCUMENTS:
         raise UsageError(f"there is no format `{format}`", f"choose one of {', '.join(FORMATS)}")
     made: str = import_module(f"{__name__}.{format}").render(safe, fail_on)  # of five, each run needs one

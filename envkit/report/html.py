@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 from envkit.model import Outcome, Report, Result, Severity
 from envkit.records import dataclass
+from envkit.report.console import Table
 from envkit.report.covered import grounds, left
 from envkit.report.page import filled
 
 _ORDER = (Outcome.FAIL, Outcome.CRASHED, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
 _MARGIN = 1.05  # so that a mark at the right end is seen
+_TIMED = "seconds"  # the column of a table whose numbers are drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,11 @@ class Bar:
     good: float | None = None
 
 
-def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, ...] = ()) -> str:
-    """The page: the verdict, the bars, then one line a check, what failed first.  The verdict is the exit code's."""
+def render(
+    report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, ...] = (), tables: tuple[Table, ...] = ()
+) -> str:
+    """The page: the verdict, one line a check, what failed first and what was skipped folded by its reason, then the
+    bars and the tables.  The verdict is the exit code's."""
     said = Counter(result.outcome for result in report.results)
     counts = [f"{said[outcome]} {outcome.value}" for outcome in _ORDER if said[outcome]]
     if not said[Outcome.PASS] + said[Outcome.FAIL]:
@@ -40,7 +46,9 @@ def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, 
             "counts": "; ".join(filter(None, (", ".join(counts), left(report.coverage)))),
             "seconds": f"{report.elapsed_s:.1f}",
             "bars": [_drawn(bar) for bar in bars],
-            "lines": [_line(result) for result in sorted(report.results, key=_first)],
+            "tables": [_table(one) for one in tables if one.rows],
+            "lines": [_line(one) for one in sorted(report.results, key=_first) if one.outcome is not Outcome.SKIP],
+            "skipped": _skipped(report),
         },
     )
 
@@ -57,6 +65,32 @@ def _drawn(bar: Bar) -> dict[str, object]:
 
     drawn = {"filled": percent(bar.value), "limit": percent(bar.limit or None), "good": percent(bar.good or None)}
     return {"label": bar.label, "text": f"{bar.value:.4g} {bar.unit}", "shares": shares, **drawn}
+
+
+def _table(table: Table) -> dict[str, object]:
+    """A table whose seconds, if it has such a column, are drawn to the scale of the longest."""
+    at = table.columns.index(_TIMED) if _TIMED in table.columns else None
+    times = [_seconds(row[at]) if at is not None else None for row in table.rows]
+    longest = max((time for time in times if time), default=0.0)
+    drawn = [round(100.0 * time / longest, 2) if time and longest else None for time in times]
+    named = any(table.columns)
+    rows = list(zip(table.rows, drawn, strict=True))
+    return {"title": table.title, "columns": table.columns if named else (), "rows": rows, "timed": any(drawn)}
+
+
+def _seconds(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _skipped(report: Report) -> list[dict[str, object]]:
+    """The checks that did not apply, by why, the most frequent reason first."""
+    skipped = sorted((one for one in report.results if one.outcome is Outcome.SKIP), key=lambda one: one.reason)
+    folded = [(reason, [one.check for one in several]) for reason, several in groupby(skipped, lambda one: one.reason)]
+    folded.sort(key=lambda fold: -len(fold[1]))
+    return [{"reason": reason, "checks": sorted(names)} for reason, names in folded]
 
 
 def _worst(result: Result) -> int:

@@ -42,11 +42,27 @@ def image(seen: Image) -> tuple[Table, ...]:
     )
     columns = ("library", "version", "found by", "path")
     return (
+        _what(seen),
         *_started(seen),
         *_content(seen),
         Table(f"libraries as loaded in {seen.name}", columns, rows),
         Table("copies of them that are there and were not loaded", columns, idle),
     )
+
+
+def _what(seen: Image) -> Table:
+    """The image by its name, content and lock, and what its torch was built for."""
+    torch, promise = seen.torch.value, seen.promise.value
+    rows = [
+        ("digest", seen.digest),
+        ("lock", f"sha256:{promise.lock_sha256}" if promise and promise.lock_sha256 else ""),
+        ("torch", torch.version if torch else ""),
+        ("CUDA", torch.cuda or "none: this torch is for the CPU" if torch else ""),
+        ("Python", seen.python.value or ""),
+        ("system", ", ".join(filter(None, (seen.platform.value, seen.libc.value)))),
+        ("engine", seen.engine),
+    ]
+    return Table(f"what {seen.name} is", ("", ""), tuple(row for row in rows if row[1]))
 
 
 def _started(seen: Image) -> tuple[Table, ...]:
