@@ -107,6 +107,27 @@ def test_fetch_and_measure(corpus: ModuleType, tmp_path: Path, monkeypatch: pyte
     assert not any("unpinned-torch" in row and "unlabelled" in row for row in figures.rows)
 
 
+def test_fixes_mend_what_they_are_for(
+    corpus: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fixes of a half are made and judged again; a fix that leaves its finding, or makes one, is counted."""
+    sha256 = hashlib.sha256(DOCKERFILE.encode()).hexdigest()
+    table(tmp_path, mirror(tmp_path, "a+b"), sha256)
+    monkeypatch.setattr(corpus, "TABLE", tmp_path)
+    cache = tmp_path / "cache"
+    assert corpus.fetch_all(cache, tmp_path, "develop") == 0
+    capsys.readouterr()
+    assert corpus.mend("develop", cache, True) == 0
+    assert capsys.readouterr().out == "develop: 1 Dockerfiles, 1 with fixes, 1 findings gone, 0 not mended\n"
+
+    monkeypatch.setattr(corpus, "fixed", lambda one: (one.text + "RUN pip install torch>=2.0\n", 1))
+    assert corpus.mend("develop", cache, True) == 1
+    shown = capsys.readouterr().out
+    assert "left {'pip-cache-left': 2" in shown
+    assert "'unquoted-specifier': 1" in shown
+    assert shown.endswith("0 findings gone, 1 not mended\n")
+
+
 def test_wrong_hash_is_kept_out(corpus: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Dockerfile that is not the table's leaves nothing in the cache."""
     table(tmp_path, mirror(tmp_path, "a+b"), "0" * 64)

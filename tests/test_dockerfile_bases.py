@@ -232,7 +232,8 @@ def test_which_tags_of_pytorch_were_published(tag: str, exists: object) -> None:
         ("nvcr.io/nvidia/tensorflow:23.05-tf2-py3", ("12.1.1", "ubuntu22.04", "3.10", "?", "?", True)),
         ("nvcr.io/nvidia/tritonserver:24.01-py3", ("12.3.2", "ubuntu22.04", "3.10", "?", "?", "?")),
         ("nvcr.io/nvidia/cuda-dl-base:25.03-cuda12.8-devel-ubuntu24.04", ("12.8", "ubuntu24.04", "?", "?", "?", True)),
-        ("nvcr.io/nvidia/l4t-pytorch:r35.2.1-pth2.0-py3", ("?", "?", "?", "2.0", "?", "?")),
+        ("nvcr.io/nvidia/l4t-pytorch:r35.2.1-pth2.0-py3", ("?", "?", "?", "2.0", "?", True)),
+        ("nvcr.io/nvidia/l4t-pytorch:r32.7.1-pth1.10-py3", ("?", "?", "?", "1.10", "?", "?")),
         ("nvcr.io/nvidia/nemo:24.05", ("?", "?", "?", "?", "?", "?")),
     ],
 )

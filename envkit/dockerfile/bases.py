@@ -399,6 +399,10 @@ _MONTH = re.compile(r"([0-9]{2}\.[0-9]{2})(?=$|-)")
 # Images of one month that NVIDIA's frameworks support matrix gives one CUDA stack.
 _MONTHLY = ("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle")
 
+_JETSON = re.compile(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
+_JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
+_WITH_TOOLKIT = 34  # of JetPack 5; before, the machine's own CUDA was mounted into the container
+
 
 def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
     name, tag = reference.name, reference.tag
@@ -422,6 +426,10 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
             via = f"facts: the stack of {month[1]}, as in {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
             cuda, system, python = (_said(each, "the facts do not say", via) for each in (row.cuda, row.os, row.python))
             base = replace(base, cuda=cuda, os=system, python=python, variables={**_GPU})
+    jetson = _JETSON.match(tag) if name in _JETSON_DEVEL else None
+    if jetson is not None and int(jetson[1]) >= _WITH_TOOLKIT:
+        there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
+        base = replace(base, nvcc=there, compiler=there)
     if name == "tensorflow":
         there = Observed.of(True, "NVIDIA's TensorFlow image holds the toolkit and compilers")
         base = replace(base, nvcc=there, compiler=there)
