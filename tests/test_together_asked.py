@@ -144,6 +144,14 @@ def test_a_release_from_years_before_its_torch_is_asked_about() -> None:
     assert solver.asked[3][0][0] == "numpy==2.0" and "numpy" not in solver.asked[3][0]
 
 
+def test_what_bounds_itself_is_passed_over_and_the_next_is_asked_about() -> None:
+    spec = spec_of(">=2.6,<2.9", "first==1", "absent", "numpy")
+    early = Release("numpy", "3.0rc1", 4_000_000_000)
+    found = [torch("2.7.1"), Release("first", "1", 1), early]
+    result, _ = among(spec, found, [early], [torch("2.7.1"), NUMPY])
+    assert of(result).bounds == ("numpy>3.0rc1",)
+
+
 def test_a_pre_release_that_nobody_asked_for_is_not_meant() -> None:
     early = Release("numpy", "3.0rc1", 4_000_000_000)
     result, solver = among(SPEC, [torch("2.7.1"), early], [early], NO)
