@@ -331,3 +331,12 @@ def test_a_credential_in_another_form_is_the_same_wish() -> None:
     bare, named = "https://packages.invalid/simple", "corp=https://${TOKEN}@packages.invalid/simple"
     assert indexes.digest(bare, ()) == indexes.digest(named, ()) != indexes.digest("", (bare,))
     assert indexes.digest("", ()) == ""
+
+
+def test_a_lost_answer_of_the_name_service_costs_a_second_unless_the_caller_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RES_OPTIONS", raising=False)
+    assert indexes.Indexes().environment()["RES_OPTIONS"] == "timeout:1 attempts:5"
+    monkeypatch.setenv("RES_OPTIONS", "timeout:30")
+    assert indexes.Indexes().environment()["RES_OPTIONS"] == "timeout:30"

@@ -142,7 +142,7 @@ class LocalEngine:
         deadline: float,
     ) -> None:
         """Builds beside the final place and renames: a relocatable environment has no path of its own in it."""
-        environment = dict(os.environ)
+        environment = {**proc.FOR_INDEX, **os.environ}
         if "ca" in secrets:
             environment["SSL_CERT_FILE"] = str(secrets["ca"])
         if "index" in secrets:  # lines for a shell, "export NAME=VALUE"

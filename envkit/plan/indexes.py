@@ -114,7 +114,7 @@ class Indexes:
         for name in ("UV_INDEX", "PIP_EXTRA_INDEX_URL"):
             if name in found and os.environ.get(name):
                 found[name] += f" {os.environ[name]}"
-        return {**os.environ, **found}
+        return {**proc.FOR_INDEX, **os.environ, **found}
 
     def refused(self, said: str) -> UsageError | None:
         """The error for what uv or pip said of an index that wants another credential; None if that is none of

@@ -50,8 +50,6 @@ _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
-# resolv.conf(5): an answer of the name service that a burst of questions lost costs a second, not five
-_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:5"}
 # A line of a pylock, as uv writes it, that is one wheel of several, and the platforms at the end of its name.
 _WHEEL_LINE = re.compile(r'^ +\{ url = "[^"\n]*-([^"/\n-]*)\.whl", .*\},\n', re.MULTILINE)
 
@@ -259,7 +257,7 @@ class _Uv:
             *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
-        env = {**_RESOLVER, **self.place.indexes.environment(), **proc.ONE_LINE}
+        env = {**self.place.indexes.environment(), **proc.ONE_LINE}
         done = proc.run(argv, timeout_s=_BUDGET_S, env=env)
         if done.timed_out:
             raise Undecided(

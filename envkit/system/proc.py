@@ -94,6 +94,10 @@ def sigterm_raises() -> Iterator[None]:
 
 # For uv: each sentence is one line, however narrow the terminal is for which the user's shell exports COLUMNS.
 ONE_LINE = {"NO_COLOR": "1", "COLUMNS": "2000"}
+# For what asks a package index, where the caller's environment does not say otherwise: uv asks the name service many
+# times at once, a small one loses some of the questions, and those are asked again after one second, not five
+# (resolv.conf(5)).
+FOR_INDEX = {"RES_OPTIONS": "timeout:1 attempts:5"}
 
 
 def uv_path() -> str:
