@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from envkit.model import is_observation
@@ -104,7 +105,6 @@ _RULES = (
     ),
     (rf"\b(?:{SHAPES})", HIDDEN),
 )
-_COMPILED = [(re.compile(form), replacement) for form, replacement in _RULES]
 # In small letters; each form holds one of them. Most texts hold none, and to look for all forms takes far longer.
 _MARKS = (
     "://", "_proxy", "authorization", "bearer", "eyj", "token", "passw", "passphrase", "secret", "credential", "key",
@@ -123,9 +123,15 @@ def redacted_text(text: str) -> str:
 
 
 def _hidden(text: str) -> str:
-    for pattern, replacement in _COMPILED:
+    for pattern, replacement in _compiled():
         text = pattern.sub(replacement, text)
     return text
+
+
+@cache
+def _compiled() -> list[tuple[re.Pattern[str], str]]:
+    """The forms, compiled where a text with a mark comes first: it takes 8 ms, and most runs have none."""
+    return [(re.compile(form), replacement) for form, replacement in _RULES]
 
 
 def names_secret(name: str) -> bool:
