@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import answers
 import pytest
 
-from envkit import facts
-from envkit.judging import judge
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit
 from envkit.subjects.audit import (
@@ -49,7 +48,7 @@ BARE = Audit(
 
 
 def said(check: str, audit: Audit) -> Result:
-    return judge.run(judge.checks()[check], audit, facts.load())
+    return answers.judged(check, audit)
 
 
 def shared(

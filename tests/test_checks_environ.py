@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import answers
 import pytest
 
 from envkit import facts
@@ -20,8 +21,8 @@ FACTS = facts.load()
 def of(check: str, variables: dict[str, str]) -> Result:
     """What the check says, the same of a process and of an image's configuration."""
     seen = Observed.of(tuple(Variable(*pair) for pair in variables.items()), "env")
-    ran = judge.run(judge.checks()[check], Image("i", variables=seen), FACTS)
-    read = judge.run(judge.checks()[check], Audit("i", variables=seen), FACTS)
+    ran = answers.judged(check, Image("i", variables=seen))
+    read = answers.judged(check, Audit("i", variables=seen))
     assert ran == read
     return ran
 

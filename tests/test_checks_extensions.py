@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import answers
 import pytest
-from hosts import FACTS
 
-from envkit.judging.judge import checks, run
+from envkit.judging.judge import checks
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles
@@ -56,7 +56,7 @@ def audit(*extensions: Extension, gpus: tuple[str, ...] = (), given: tuple[str, 
 
 
 def said(check: str, subject: Image | Audit) -> Result:
-    return run(CHECKS[check], subject, FACTS)
+    return answers.judged(check, subject)
 
 
 def severities(result: Result) -> list[Severity]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import answers
 import machines
 import pytest
 from gathered import gathered
@@ -26,7 +27,7 @@ MINE = [
 
 
 def said(check: str, changes: dict[str, Any], machine: str = "h100") -> Result:
-    return judge.run(CHECKS[check], machines.host(machine, changes), FACTS)
+    return answers.judged(check, machines.host(machine, changes))
 
 
 def ports(*numbers: int, **values: object) -> dict[str, Any]:

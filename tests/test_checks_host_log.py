@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import answers
 import machines
 import pytest
 from gathered import gathered
 
 from envkit import facts as tables
 from envkit.host import log
-from envkit.judging.judge import checks, run
+from envkit.judging.judge import checks
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Host
 
@@ -30,7 +31,7 @@ def with_log(*lines: str, on: str = "h100") -> Host:
 
 
 def said(check: str, host: Host) -> Result:
-    return run(checks()[check], host, FACTS)
+    return answers.judged(check, host)
 
 
 def severities(check: str, *lines: str) -> list[Severity]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import answers
 import machines
 import pytest
 
 from envkit import facts as tables
-from envkit.judging.judge import checks, run
+from envkit.judging.judge import checks
 from envkit.model import Outcome, Result, Severity
 
 FACTS = tables.load()
@@ -17,7 +18,7 @@ OF_THE_BUS = [name for name, check in checks().items() if check.judge.__module__
 
 
 def said(check: str, changes: dict[str, Any], on: str = "h100") -> Result:
-    return run(checks()[check], machines.host(on, changes), FACTS)
+    return answers.judged(check, machines.host(on, changes))
 
 
 def at(address: str, field: str) -> str:

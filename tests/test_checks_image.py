@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import answers
 import pytest
 from gathered import gathered
 
@@ -51,7 +52,7 @@ def results(image: Image) -> dict[str, Result]:
 
 
 def one(check: str, image: Image) -> Result:
-    return judge.run(judge.checks()[check], image, facts.load())
+    return answers.judged(check, image)
 
 
 def message(check: str, image: Image) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import answers
 import pytest
 
 from envkit import facts
-from envkit.judging import judge
 from envkit.judging.checks._torch import bound_copies
 from envkit.model import Observed, Outcome, Reason, Result
 from envkit.subjects import Image
@@ -37,7 +37,7 @@ def image(*libraries: Library, **fields: Observed[Any]) -> Image:
 
 
 def one(check: str, subject: Image) -> Result:
-    return judge.run(judge.checks()[check], subject, FACTS)
+    return answers.judged(check, subject)
 
 
 CUDART = (Library("cudart", "libcudart.so.12", "/own", "12.4"), Library("cudart", "libcudart.so.12", "/old", "11.8"))

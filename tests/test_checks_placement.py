@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import answers
 import pytest
 
 from envkit import facts, placement
@@ -53,7 +54,7 @@ STOPPED = replace(CLEAN, end=end("forward", Stop("forward", "RuntimeError: oom",
 
 
 def said(check: str, model: Placement) -> Result:
-    return judge.run(judge.checks()[f"placement-{check}"], model, FACTS)
+    return answers.judged(f"placement-{check}", model)
 
 
 def test_a_clean_run_is_green() -> None:

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import answers
 import pytest
 from gathered import gathered
 
@@ -335,7 +336,7 @@ def test_a_sound_run_without_one_test_or_one_measure_is_not_green_there(name: st
 
 
 def outcome(check: str, run: SmokeRun) -> Outcome:
-    return judge.run(judge.checks()[check], run, facts.load()).outcome
+    return answers.judged(check, run).outcome
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import answers
 import pytest
 
 from envkit import facts
-from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image
 from envkit.subjects.image import Assembler, DriverSeen, Toolkit, TorchBuild
@@ -37,7 +37,7 @@ def image(
 
 
 def one(check: str, subject: Image) -> Result:
-    return judge.run(judge.checks()[check], subject, FACTS)
+    return answers.judged(check, subject)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import answers
 import pytest
 from clocks import costs_less
 from gathered import gathered
@@ -18,7 +19,7 @@ SPAN = Span("Dockerfile", 1, 6, 1, 20)
 
 
 def read(reference: str, *, sure: bool = True) -> Base:
-    return base(reference, SPAN, FACTS, sure=sure)
+    return answers.same("bases", (reference, sure), base(reference, SPAN, FACTS, sure=sure))
 
 
 def shown(value: Observed[str] | Observed[bool]) -> object:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import answers
 import pytest
 from clocks import costs_less
 from hypothesis import given
@@ -41,7 +42,8 @@ def command(text: str, *, sure: bool = True, cwd: str = "/app", env: Mapping[str
 
 
 def found(text: str, files: Mapping[str, str] | None = None, **rest: str) -> list[Install | Removal | Unread]:
-    return list(conda.read(command(text, env=rest), Tree(files or {})))
+    read = list(conda.read(command(text, env=rest), Tree(files or {})))
+    return answers.same("installs", ("conda", text, files, rest), read)
 
 
 def installs(text: str, files: Mapping[str, str] | None = None, **rest: str) -> list[Install]:

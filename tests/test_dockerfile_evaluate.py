@@ -7,6 +7,7 @@ import re
 import time
 from pathlib import Path
 
+import answers
 import pytest
 from gathered import gathered
 from written import Beside
@@ -28,7 +29,8 @@ _FILE = re.compile(r"^--- (\S+) ---\n", re.MULTILINE)
 def evaluated(text: str) -> Dockerfile:
     """A Dockerfile, with what follows it after lines of dashes as its build context."""
     main, *others = _FILE.split(text)
-    return read(main, "Dockerfile", FACTS, Beside(dict(zip(others[::2], others[1::2], strict=True))))
+    found = read(main, "Dockerfile", FACTS, Beside(dict(zip(others[::2], others[1::2], strict=True))))
+    return answers.same("dockerfiles", text, found)
 
 
 def cases() -> list[tuple[str, str, str]]:

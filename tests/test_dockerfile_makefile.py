@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import answers
 import pytest
 import written
 
@@ -16,7 +17,8 @@ def dockerfile(make: str, makefile: str, **beside: str) -> Dockerfile:
     """A Python image in which ``make`` is run with this makefile and other files beside it."""
     text = f"FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN {make}\n"
     files = {name.replace("_", "."): body for name, body in beside.items()}
-    return read(text, "Dockerfile", FACTS, written.Beside({"Makefile": makefile, **files}))
+    found = read(text, "Dockerfile", FACTS, written.Beside({"Makefile": makefile, **files}))
+    return answers.same("dockerfiles", (text, makefile, files), found)
 
 
 def said(subject: Dockerfile) -> list[str]:

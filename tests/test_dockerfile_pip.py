@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+import answers
 import pytest
 from dockerfile_commands import DEFAULT_INDEX, NOTHING, Folder, command, installs, unread
 from fuzzed import examples
@@ -21,7 +22,8 @@ CU118 = "https://download.pytorch.org/whl/cu118"
 def read(
     text: str, files: Folder = NOTHING, env: Mapping[str, str] | None = None, cwd: str = "/app"
 ) -> list[Install | Removal | Unread]:
-    return list(pip.read(command(text, env, cwd), files))
+    read = list(pip.read(command(text, env, cwd), files))
+    return answers.same("installs", ("pip", text, files, env, cwd), read)
 
 
 def torch(text: str, files: Folder = NOTHING, env: Mapping[str, str] | None = None) -> Install:

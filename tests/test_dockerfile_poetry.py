@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import answers
 import pytest
 from clocks import costs_less
 from dockerfile_commands import NOTHING, Folder, command, installs, unread
@@ -18,7 +19,8 @@ CU118 = "https://download.pytorch.org/whl/cu118"
 def read(
     text: str, files: Folder = NOTHING, env: Mapping[str, str] | None = None, cwd: str = "/app"
 ) -> list[Install | Removal | Unread]:
-    return list(poetry.read(command(text, env, cwd), files))
+    read = list(poetry.read(command(text, env, cwd), files))
+    return answers.same("installs", ("poetry", text, files, env, cwd), read)
 
 
 @pytest.mark.parametrize(

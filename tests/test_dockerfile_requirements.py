@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import answers
 import pytest
 from clocks import costs_less
 from dockerfile_commands import DEFAULT_INDEX, Folder
@@ -34,7 +35,7 @@ HERE = Span("Dockerfile", 1)
 def one(text: str) -> Requirement:
     found = requirement(text, HERE)
     assert found is not None
-    return found
+    return answers.same("requirements", text, found)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,7 @@ def test_a_variable_that_is_not_known_stays_as_it_is_written() -> None:
 def asked(texts: dict[str, str], path: str = "a.txt") -> RequestedPackages:
     found = RequestedPackages()
     requirements.follow(found, path, HERE, Folder(texts), "/app", {})
-    return found
+    return answers.same("requirements", (texts, path), found)
 
 
 def test_files_name_files_beside_them() -> None:

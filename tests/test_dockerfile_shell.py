@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import answers
 import pytest
 from clocks import costs_less
 from fuzzed import examples
@@ -27,7 +28,8 @@ KNOWN = {"V": "v w", "E": "", "N": "12.4.1", "HOME": "/root", "A": "arm64"}
 
 def read(script: str, env: dict[str, str | None] | None = None, cwd: str = "", shell: str = "sh") -> Script:
     """The script as it would stand in a file from its first line on."""
-    return commands(Text.of(script, "Dockerfile"), env or {}, cwd, dialect=shell)
+    found = commands(Text.of(script, "Dockerfile"), env or {}, cwd, dialect=shell)
+    return answers.same("scripts", (script, env, cwd, shell), found)
 
 
 def said(found: Sequence[Command]) -> list[str]:

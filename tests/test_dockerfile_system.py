@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+import answers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +44,8 @@ def command(
 
 
 def found(text: str, trail: Trail | None = None, **env: str) -> list[Install | Removal | Unread]:
-    return list(system.read(command(text, env=env), NoFiles(), trail))
+    read = list(system.read(command(text, env=env), NoFiles(), trail))
+    return answers.same("installs", ("system", text, trail, env), read)
 
 
 def installs(text: str, trail: Trail | None = None, **env: str) -> list[Install]:
@@ -60,7 +62,7 @@ def run(*steps: str | Command) -> list[Install]:
             one = command(text, after="|" if at else "&&") if isinstance(text, str) else text
             got += [record for record in system.read(one, NoFiles(), trail) if isinstance(record, Install)]
             trail = system.remember(one, trail)
-    return got
+    return answers.same("installs", ("system", steps), got)
 
 
 def names(text: str) -> list[str]:

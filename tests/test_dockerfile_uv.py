@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import answers
 import pytest
 from clocks import costs_less
 from dockerfile_commands import DEFAULT_INDEX, NOTHING, Folder, command, installs, unread
@@ -17,7 +18,8 @@ CU124 = "https://download.pytorch.org/whl/cu124"
 def read(
     text: str, files: Folder = NOTHING, env: Mapping[str, str] | None = None, cwd: str = "/app"
 ) -> list[Install | Removal | Unread]:
-    return list(uv.read(command(text, env, cwd), files))
+    read = list(uv.read(command(text, env, cwd), files))
+    return answers.same("installs", ("uv", text, files, env, cwd), read)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import answers
 import machines
 import pytest
 from gathered import gathered
@@ -53,7 +54,7 @@ ONE_OF_SEVERAL = {
 
 def of(check: str, launch: Launch) -> Result:
     """What ``check`` says of ``launch``."""
-    return run(CHECKS[check], launch, FACTS)
+    return answers.judged(check, launch)
 
 
 class Seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import answers
 import pytest
 from fuzzed import examples
 from hypothesis import given
@@ -15,7 +16,7 @@ from envkit.dockerfile.nodes import Node, documents, json_with_comments, templat
 def one(text: str) -> Node:
     roots = documents(text, "f")
     assert not isinstance(roots, str), roots
-    return roots[0]
+    return answers.same("nodes", text, roots[0])
 
 
 def test_every_node_knows_its_place() -> None:

@@ -1,5 +1,5 @@
-"""Every check has a page, and the page's examples are its tests; run this file to rewrite what each gives in full,
-``golden/pages.jsonl``."""
+"""Every check has a page, and the page's examples are its tests; ``answers.py`` writes what each gives in full,
+``data/answers/pages.jsonl``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BLOCKS = [
 ]
 CHECKS = checks()
 FACTS = tables.load()
-GOLDEN = Path(__file__).parent / "golden" / "pages.jsonl"
+GOLDEN = Path(__file__).parent / "data" / "answers" / "pages.jsonl"
 GAVE = GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
@@ -131,13 +131,13 @@ def test_a_block_gives_what_it_says(page: str, block: Example, line: str) -> Non
         # What another program said is quoted with its period.
         quoted = finding.message.rsplit(": ", 1)[-1] in block.text
         assert quoted or not finding.message.endswith("."), "a message has no final period"
-    assert in_full(page, block, result) == line, "python tests/test_pages.py writes what it gives now"
+    assert in_full(page, block, result) == line, "python tests/answers.py writes what it gives now"
 
 
-def test_every_block_has_its_line_in_the_golden_file() -> None:
+def test_every_block_has_its_line_in_the_stored_file() -> None:
     stored = [json.loads(line) for line in GAVE]
     shown = [{"page": line["page"], "shown": line["shown"]} for line in stored]
-    assert shown == [header(*block.values) for block in BLOCKS], "python tests/test_pages.py writes it again"
+    assert shown == [header(*block.values) for block in BLOCKS], "python tests/answers.py writes it again"
 
 
 MACHINE_PAGES = [page for page, check in CHECKS.items() if set(check.subjects) & {Host, KINDS.get("launch")}]
@@ -261,7 +261,3 @@ def test_a_healthy_machine_passes(machine: str) -> None:
         if result.outcome not in (Outcome.PASS, Outcome.SKIP)
     }
     assert set(found) == ({"host-no-gpu"} if machine == "bare" else set()), found
-
-
-if __name__ == "__main__":
-    rewrite()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import answers
 import forked
 import pytest
 
@@ -71,7 +72,7 @@ SMALL = replace(CLEAN, dtype="float16", limits=Observed.of(HALF, "torch.finfo"),
 
 
 def said(check: str, model: Precision) -> Result:
-    return judge.run(judge.checks()[f"precision-{check}"], model, FACTS)
+    return answers.judged(f"precision-{check}", model)
 
 
 def message(check: str, model: Precision) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import answers
 import machines
 import pytest
 from environments import HEALTHY
@@ -87,7 +88,7 @@ def test_a_healthy_environment_raises_no_alarm(name: str) -> None:
     torch = Observed.of((), "metadata")
     for subject in (Image("i", variables=given, wheels=torch), Audit("i", variables=given, wheels=torch)):
         for check in ("image-variable-invalid", "image-variables-contradict", "image-debug-variables-left-on"):
-            said = judge.run(judge.checks()[check], subject, FACTS)
+            said = answers.judged(check, subject)
             assert said.outcome not in (Outcome.UNKNOWN, Outcome.CRASHED), (check, said.reason)
             assert [one.message for one in said.findings if one.severity in ALARMS] == []
     if env.get("NVIDIA_VISIBLE_DEVICES") != "void":  # a container's runtime sets that, an image does not
@@ -99,7 +100,7 @@ def test_a_healthy_environment_raises_no_alarm(name: str) -> None:
 def test_a_healthy_environment_raises_no_alarm_on_a_machine(name: str) -> None:
     host = machines.host("h100", {f"environment.{key}": value for key, value in HEALTHY[name].items()})
     for check in ("host-variable-invalid", "host-variables-contradict", "host-debug-variables-left-on"):
-        said = judge.run(judge.checks()[check], host, FACTS)
+        said = answers.judged(check, host)
         assert said.outcome is not Outcome.UNKNOWN, said.reason
         assert [one.message for one in said.findings if one.severity in ALARMS] == []
 

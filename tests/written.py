@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+import answers
+
 from envkit.dockerfile.files import FileText
 from envkit.facts import Facts
 from envkit.model import Outcome, Result
@@ -61,7 +63,8 @@ def file(kind: str, text: str, facts: Facts) -> JudgedFile:
         text = text[wish.end() :]
     main, *others = _FILE.split(text)
     context = Beside({name: body.lstrip("\n") for name, body in zip(others[::2], others[1::2], strict=True)})
-    return of_text(kind, main, NAMES.get(kind, kind), context, CheckOptions(tuple(gpus), driver), facts)
+    found = of_text(kind, main, NAMES.get(kind, kind), context, CheckOptions(tuple(gpus), driver), facts)
+    return answers.same("files", (kind, main, others, gpus, driver), found)
 
 
 def judged(check: str, kind: str, text: str, facts: Facts) -> Result:
