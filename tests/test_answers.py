@@ -98,9 +98,9 @@ def reports() -> dict[str, Report]:
     """The report that every format is shown by, and those of recorded machines and images."""
     found = {"made": reported.REPORT, "no results": replace(reported.REPORT, results=())}
     for name in (*list(IMAGES)[:3], "torch-2.6-cudnn-mixed"):
-        found[name] = Report(Subject("image", name), 1.25, tuple(judge.judge(IMAGES[name], FACTS)))
+        found[name] = Report(Subject("image", name), tuple(judge.judge(IMAGES[name], FACTS)), elapsed_s=1.25)
     for name, host in HOSTS.items():
-        found[name] = Report(Subject("host", name), 61.0, tuple(judge.judge(host, FACTS)))
+        found[name] = Report(Subject("host", name), tuple(judge.judge(host, FACTS)), elapsed_s=61.0)
     return found
 
 
