@@ -19,11 +19,12 @@ import machines
 import processes
 import pytest
 import slurm
+import torches
 from clocks import PATIENCE_S, comes
 from slurm import Cluster
 
 from envkit.fleet import gather, hostlist
-from envkit.fleet.verdict import Cause, FleetVerdict, State, judge
+from envkit.fleet.verdict import Cause, FleetVerdict, Rules, State, judge
 from envkit.subjects import saved
 from envkit.subjects.codec import to_plain
 
@@ -188,6 +189,47 @@ def test_what_a_full_folder_does_not_take_comes_with_the_log(cluster: Cluster, p
     assert code == 3, err
     assert set(bad(found).values()) == {Cause.NOT_DELIVERED}
     assert all("the disk is full" in one.sentence for one in found.nodes if one.state is State.UNKNOWN)
+
+
+# In the Python of a trial alone, before its ranks are forked.
+DIES = """
+import os, sys
+if any(word.endswith("trial.py") for word in sys.orig_argv):
+    import torch.distributed as dist
+    dist.all_reduce = lambda data: os.kill(os.getpid(), 9)
+"""
+
+
+@NIGHTLY
+@torches.needs_torch
+def test_links_are_tested_where_the_topology_says_and_the_job_starts_without_the_bad_node(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Four nodes below two switches; the ranks of n3 die in each trial."""
+    folder = tmp_path_factory.mktemp("links")
+    (inner := folder / "cluster").mkdir()
+    (inner / "topology.conf").write_text(
+        "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n[3-4]\nSwitchName=s3 Nodes=n[5-8]\n"
+        "SwitchName=top Switches=s[1-3]\n"
+    )
+    (folder / "sitecustomize.py").write_text(DIES)
+    words = f"{REAL} --spares 1 --links pairs --trial-budget 120 --python {torches.PYTHON}"
+    words += " --may-differ 'variable PYTHONPATH'"
+    show = "-- bash -c 'echo started $SLURMD_NODENAME of $ENVKIT_NODELIST'"
+    with slurm.cluster(inner, {"TopologyPlugin": "topology/tree"}) as cluster:
+        srun = ("srun", "-N4", "-w", "n[1-4]", "--ntasks-per-node=1", "--kill-on-bad-exit=0")
+        faults = {"n3": f"export PYTHONPATH={folder}"}
+        out, err = cluster.start(*srun, "bash", task(folder, faults, words, show)).communicate(timeout=900)
+    found = judge(gather.gather(run_of(folder), (), ()), time.time() + 3600, Rules(may_differ=("variable PYTHONPATH",)))
+    assert found.links is not None and found.named(State.FAIL) == ("n3",), (found.nodes, err)
+    assert "killed by SIGKILL" in found.nodes[2].sentence
+    lines = sorted(line for line in out.splitlines() if line.startswith("started"))
+    assert lines == [f"started {name} of n[1-2,4]" for name in ("n1", "n2", "n4")], (out, err)
+    gathered = gather.gather(run_of(folder), (), ())
+    assert {name: held[0].body.labels for name, held in gathered.documents.items()} == {
+        "n1": ("top", "s1"), "n2": ("top", "s1"), "n3": ("top", "s2"), "n4": ("top", "s2"),
+    }  # fmt: skip
+    assert set(gathered.record.plans[1].trials) == {("n1", "n2"), ("n3", "n4")}
 
 
 def asks_too_much(place: Path) -> str:
