@@ -23,7 +23,7 @@ import small_image
 from clocks import PATIENCE_S, comes
 from registries import registry
 
-from envkit.engine import BaseRequest, BuildRequest
+from envkit.engine import Ability, BaseRequest, BuildRequest
 from envkit.engine.choice import connect
 from envkit.engine.docker import DockerEngine
 from envkit.engine.held import RUN_LABEL
@@ -414,3 +414,21 @@ def test_a_job_under_debug_runs_in_podman(podman: PodmanEngine, small: str, tmp_
             "--out", str(tmp_path / "out"), "--format", "json", "--", "sh", "-c", "exit 41"]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "41" in done.stdout and done.returncode in (1, 3), done.stderr
+
+
+@pytest.mark.nightly  # two builds without a cache
+def test_two_builds_without_a_cache_have_the_same_layers(podman: PodmanEngine, small: str, tmp_path: Path) -> None:
+    """Also the folders that podman mounts a step's own files in, whose time is else that of the build."""
+    (tmp_path / "Dockerfile").write_text(podman_scenario.DOCKERFILE.replace("WORD", "same"))
+    args = {"BASE": small, "SOURCE_DATE_EPOCH": "1700000000"}
+    names = [f"envkit-test-podman:same-{number}-{os.getpid()}" for number in (1, 2)]
+    try:
+        for name in names:
+            podman.build(BuildRequest(tmp_path, name, 300, args=args, no_cache=True), podman_scenario.quiet)
+        first, second = (podman.layers(name) for name in names)
+        assert first == second and len(first) > 2
+        assert Ability.SAME_ID not in podman.abilities
+        assert podman.declared(names[0]) == podman.declared(names[1])
+    finally:
+        for name in names:
+            podman.remove(name)

@@ -20,6 +20,8 @@ from processes import named
 from recorded_images import as_printed
 
 from envkit.engine import (
+    CONTAINERS,
+    Ability,
     BaseRequest,
     BuildRequest,
     BuiltImage,
@@ -117,6 +119,7 @@ class FakeEngine:
     name: str = "fake"
     where: str = "fake engine"
     containers: bool = True
+    abilities: frozenset[Ability] = CONTAINERS
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
     base: ResolvedBase | None = None
     files: dict[str, bytes] = field(default_factory=dict)

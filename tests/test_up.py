@@ -18,7 +18,7 @@ from test_prove import FakeEngine, content_id, layer, probe_document, quiet, sai
 
 from envkit.build import render
 from envkit.build import up as pipeline
-from envkit.engine import BuildRequest, BuiltImage, ResolvedBase, Say
+from envkit.engine import CONTAINERS, Ability, BuildRequest, BuiltImage, ResolvedBase, Say
 from envkit.engine.choice import ENGINES, connect
 from envkit.errors import Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
@@ -121,7 +121,7 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
     assert sum(kinds[result.check] is Image for result in report.results) == sum(
         kind is Image for kind in kinds.values()
     )
-    assert [table.title.split()[0] for table in tables] == ["libraries", "copies", "smoke"]
+    assert [table.title.split()[0] for table in tables] == ["what", "libraries", "copies", "smoke"]
     assert all(table.rows for table in tables)
     assert any("probing" in line for line in said_lines)
 
@@ -528,6 +528,22 @@ def test_two_builds_whose_settings_differ(spec: Spec) -> None:
     _, verdict = pipeline.verify(of_registry(spec), Restless(), quiet)
     assert not verdict.same
     assert verdict.differences == ("the layers are the same, but the images' settings differ",)
+
+
+@pytest.mark.parametrize("labels", [{}, {"io.envkit.test": "another"}])
+def test_an_engine_that_notes_its_build_in_an_image_is_held_to_layers_and_settings(
+    spec: Spec, labels: dict[str, str]
+) -> None:
+    class Noting(FakeEngine):
+        def build(self, wish: BuildRequest, say: Say) -> BuiltImage:
+            more = labels if self.builds else {}
+            return replace(
+                super().build(replace(wish, labels={**wish.labels, **more}), say), id=f"sha256:{len(self.builds):064x}"
+            )
+
+    _, verdict = pipeline.verify(of_registry(spec), Noting(abilities=CONTAINERS - {Ability.SAME_ID}), quiet)
+    assert verdict.ids[0] != verdict.ids[1]
+    assert verdict.same == (not labels)
 
 
 def test_the_second_image_goes_even_if_it_cannot_be_compared(spec: Spec) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from envkit import __version__
 from envkit.build import inside, render
 from envkit.build.possible import can_be_built
-from envkit.engine import BuildRequest, BuiltImage, Engine, ResolvedBase, Say, buildx
+from envkit.engine import Ability, BuildRequest, BuiltImage, DeclaredStart, Engine, ResolvedBase, Say, buildx
 from envkit.engine.base import bootstrap
 from envkit.errors import UsageError
 from envkit.facts import Facts
@@ -244,8 +244,8 @@ class Verdict:
 
     @property
     def same(self) -> bool:
-        """Whether every layer and the image's id are the same."""
-        return self.ids[0] == self.ids[1] and self.layers[0] == self.layers[1] and not self.differences
+        """Whether every layer and all settings of the image are the same."""
+        return self.layers[0] == self.layers[1] and not self.differences
 
 
 def verify(
@@ -287,11 +287,19 @@ def verify(
         held = (engine.layers(first.image.tag), engine.layers(second.image.tag))
         if held[0] != held[1]:
             differences += compare_images(engine, first.image.tag, second.image.tag)
-        elif ids[0] != ids[1]:
+        elif ids[0] != ids[1] and (
+            Ability.SAME_ID in engine.abilities
+            or _settings(engine, first.image.tag) != _settings(engine, second.image.tag)
+        ):
             differences.append("the layers are the same, but the images' settings differ")
     finally:
         engine.remove(second.image.tag)
     return first, Verdict(ids, held, tuple(differences))
+
+
+def _settings(engine: Engine, image: str) -> tuple[DeclaredStart, dict[str, str]]:
+    """What an image says of itself beside its layers."""
+    return engine.declared(image), dict(engine.labels(image))
 
 
 def compare_images(engine: Engine, old: str, new: str) -> list[str]:

@@ -204,6 +204,7 @@ class Ability(StrEnum):
     PUSH = "push an image"
     JOIN = "join images of several platforms under one name"
     ATTEST = "attest how an image was built"
+    SAME_ID = "give one id to images that are the same"
 
 
 CONTAINERS = frozenset(Ability)  # what an engine with images and layers of its own can do

@@ -78,7 +78,8 @@ class PodmanEngine:
 
     name = "podman"
     containers = True
-    abilities = CONTAINERS - {Ability.JOIN, Ability.ATTEST}
+    # An image's own configuration names the containers in which buildah made it.
+    abilities = CONTAINERS - {Ability.JOIN, Ability.ATTEST, Ability.SAME_ID}
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache

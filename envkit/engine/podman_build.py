@@ -64,7 +64,8 @@ def build(request: BuildRequest, say: Say, info: dict[str, Any]) -> str:
         context = folder / "context"
         shutil.copytree(request.context, context, symlinks=True)
         text = (context / "Dockerfile").read_text(encoding="utf-8")
-        fresh = uuid.uuid4().hex if info.get("store", {}).get("graphDriverName") == "overlay" else ""
+        stale = info.get("store", {}).get("graphDriverName") == "overlay" and not request.no_cache
+        fresh = uuid.uuid4().hex if stale else ""
         written, bodies = plain(text, context, request.target, request.contexts, fresh)
         (context / FOLDER).mkdir()
         for name, body in bodies.items():
@@ -73,6 +74,8 @@ def build(request: BuildRequest, say: Say, info: dict[str, Any]) -> str:
         iid = folder / "iid"
         # Docker's format: OCI's has no place for a HEALTHCHECK.
         words = ["build", "--format=docker", "--pull=never", f"--tag={request.tag}", f"--iidfile={iid}"]
+        # Or the points that it mounts a step's files at, /etc/hosts and those in /run, have the time of the build.
+        words += [f"--timestamp={epoch}"] if (epoch := request.args.get("SOURCE_DATE_EPOCH")) else []
         words += ["--no-cache"] if request.no_cache else []
         words += ["--network=none"] if request.offline else []
         words += [f"--target={request.target}"] if request.target else []
