@@ -51,7 +51,8 @@ def process(events: Iterable[dict[str, Any]] | None, lines: Sequence[list[Any]] 
     """A process of ten steps of 0.1 s; the trace is of one."""
     raw: dict[str, Any] = {
         "pid": 7, "rank": "", "kind": "optimizer", "steps": [0.1] * 10, "traced": [0.1], "loaded": [0.0] * 10,
-        "looked": 1.0, "lines": list(lines), "devices": [], "device": None, "threads": 1, "tf32": None, "trouble": [],
+        "looked": 1.0, "lines": list(lines), "devices": [], "device": None, "threads": 1, "tf32": None,
+        "queued": 0.0, "trouble": [],
     }  # fmt: skip
     return slow.process({**raw, **more}, None if events is None else {"traceEvents": list(events)})
 
@@ -124,10 +125,10 @@ def test_short_operations_and_items_on_a_cpu_are_told_apart_and_long_ones_are_no
     assert kinds(process([event("cpu_op", "aten::mm", at, 0.9) for at in range(100)], lines)) == []
 
 
-def rank(number: int, waits: Sequence[float], lines: Sequence[list[Any]] = ()) -> slow.Process:
+def rank(number: int, waits: Sequence[float], lines: Sequence[list[Any]] = (), **more: Any) -> slow.Process:
     joined = [event("user_annotation", "gloo:all_reduce", 10 * at, took, 9) for at, took in enumerate(waits)]
     ops = [event("cpu_op", "aten::mm", 0, 100)]
-    return process([*ops, *joined], lines, rank=str(number), pid=7)
+    return process([*ops, *joined], lines, rank=str(number), **more)
 
 
 def test_the_rank_that_the_others_wait_for_is_named_with_its_own_line() -> None:
@@ -144,6 +145,8 @@ def test_ranks_that_are_late_in_turn_or_hardly_are_not_blamed() -> None:
     assert kinds(rank(0, [9, 1] * 3), rank(1, [1, 9] * 3)) == []
     assert kinds(rank(0, [1.5] * 6), rank(1, [1] * 6)) == []
     assert kinds(rank(0, [8] * 6), rank(1, [1] * 5)) == [], "their records are of other collectives"
+    judged = slow.judge([rank(0, [8] * 6), rank(1, [1] * 6, queued=0.4)], FACTS)
+    assert judged.findings == () and "rank 1: its main thread waited for a processor in 40%" in judged.notes[0]
 
 
 def test_what_the_facts_say_of_matrix_products_is_a_note() -> None:

@@ -42,7 +42,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that took steps: their seconds, waits for batches, lines, and the trace of a few steps more."""
+    """One process that took steps: their seconds, waits for batches, lines, and the trace of a few steps more.
+
+    ``queued`` are the seconds of ``steps`` in which its main thread could run and no processor was free."""
 
     pid: int
     rank: str
@@ -56,6 +58,7 @@ class Process:
     threads: int
     tf32: bool | None
     reduced: Reduced | None
+    queued: float = 0.0
     trouble: tuple[str, ...] = ()
 
     @property
@@ -83,6 +86,7 @@ def process(raw: Mapping[str, Any], traced: Mapping[str, Any] | None) -> Process
             threads=int(raw["threads"]),
             tf32=None if tf32 is None else bool(tf32),
             reduced=trace.read(traced, pid) if traced is not None else None,
+            queued=float(raw["queued"]),
             trouble=tuple(map(str, raw["trouble"])),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -108,7 +112,7 @@ def judge(processes: Sequence[Process], facts: Facts) -> Judged:
         name = f"rank {each.rank}: " if each.rank else ""
         findings += [Finding(x.kind, name + x.said, x.fix, x.places, x.weight) for x in _findings(each)]
         tables += _tables(each, name)
-        notes += [name + note for note in (*_should(each, facts), *each.trouble)]
+        notes += [name + note for note in (*_should(each, facts), *_crowded(each), *each.trouble)]
     findings.sort(key=lambda each: -each.weight)
     untraced = [each for each in stepped if each.reduced is None]
     why = "torch's profiler recorded no step: the command ended too early" if untraced and not findings else ""
@@ -254,7 +258,7 @@ def _copied(process: Process, reduced: Reduced) -> Finding | None:
 
 def _ranks(processes: Sequence[Process]) -> list[Finding]:
     """Which rank the others wait for: the last to come into a collective waits least in it.  It is the same one in most
-    of them; who is late in turn, as on a busy machine, is not blamed."""
+    of them; who is late in turn, or because no processor was free for it, is not blamed."""
     ranks = [each for each in processes if each.rank and each.reduced is not None and each.reduced.joins]
     joins = {each.rank: each.reduced.joins for each in ranks if each.reduced}
     if len(ranks) < 2 or len({len(each) for each in joins.values()}) > 1:
@@ -266,7 +270,8 @@ def _ranks(processes: Sequence[Process]) -> list[Finding]:
     others = [each for each in ranks if each is not late]
     step = median(each.step for each in ranks)
     each_waits = median(waits[each.rank] for each in others) - waits[late.rank]
-    if last.count(name) < _MOSTLY * len(last) or each_waits / step < _SHARE:
+    slowed = _queued(late) - min(map(_queued, others))
+    if last.count(name) < _MOSTLY * len(last) or each_waits / step < max(_SHARE, 2 * slowed):
         return []
     line = _unlike(late, others)
     where = f"; it is then at {line.frame.place}: `{line.text}`" if line else ""
@@ -278,6 +283,11 @@ def _ranks(processes: Sequence[Process]) -> list[Finding]:
     )
     fix = "give all ranks the same work: batches of one size, the same number of items, no work for one rank alone"
     return [Finding("rank-waits", said, fix, (line.frame,) if line else (), each_waits / step)]
+
+
+def _queued(process: Process) -> float:
+    """The share of its steps in which a process waited for a processor."""
+    return process.queued / max(sum(process.steps), 1e-9)
 
 
 def _unlike(late: Process, others: Sequence[Process]) -> Line | None:
@@ -317,6 +327,15 @@ def _should(process: Process, facts: Facts) -> list[str]:
                 f"datasheet names {peak.tf32:,.0f} TFLOP/s"
             )
     return notes
+
+
+def _crowded(process: Process) -> list[str]:
+    share = _queued(process)
+    if share < _SHARE:
+        return []
+    return [
+        f"its main thread waited for a processor in {share:.0%} of the time: more runs here than there are processors"
+    ]
 
 
 def _peak(peak: PeakRow, dtype: str, tf32: bool | None) -> float | None:

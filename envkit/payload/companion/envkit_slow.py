@@ -28,7 +28,7 @@ envkit_steps: Any = importlib.import_module("envkit_steps")  # beside this file,
 _WARM_STEPS, _WARM_S = 3, 1.0  # before anything is measured: at least so many steps, and so long
 _LINES_S, _TRACE_S = 2.0, 0.7
 _LEAST_STEPS, _MOST_STEPS = 2, 200
-_RANKS = (4, 12, 16)  # of ranks, which must measure the same steps: the steps after which they begin, trace, and end
+_RANKS = (4, 12, 24)  # of ranks, which must measure the same steps: the steps after which they begin, trace, and end
 _EVERY_S = 0.004  # between looks at the main thread
 _MOST_LINES = 400
 _PARTS = (  # of a step, by where in torch a stack is
@@ -54,6 +54,7 @@ class _Here:
     steps = 0
     lines: ClassVar[dict[tuple[Any, ...], float]] = {}  # seconds by place
     looked = 0.0  # seconds in all
+    queued = 0.0  # seconds in which the main thread could run and others had the processor
     trouble: ClassVar[list[str]] = []
 
 
@@ -101,6 +102,7 @@ def _lines(number: int) -> None:
     """Starts the thread that looks at the main thread."""
     _Here.state, _Here.first, _Here.steps = "lines", number, 0
     main = threading.get_ident()
+    _Here.queued = -_queued(threading.get_native_id())
     threading.Thread(target=_look, args=(os.getpid(), main), name="envkit-slow", daemon=True).start()
     _Here.since = time.perf_counter()
     _Here.ends = [_Here.since]
@@ -108,6 +110,7 @@ def _lines(number: int) -> None:
 
 def _trace() -> None:
     """Starts torch's profiler."""
+    _Here.queued += _queued(threading.get_native_id())
     torch = sys.modules["torch"]
     _Here.state, _Here.steps = "traces", 0
     try:
@@ -120,6 +123,15 @@ def _trace() -> None:
         _Here.trouble.append(f"torch's profiler did not start: {type(error).__name__}: {error}"[:300])
     _Here.since = time.perf_counter()
     _Here.traced = [_Here.since]
+
+
+def _queued(thread: int) -> float:
+    """The seconds that a thread of this process has waited for a processor, as the kernel counts them."""
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _uses_cuda(torch: Any) -> bool:
@@ -207,6 +219,7 @@ def _write(trace: str) -> None:
         "steps": _apart(_Here.ends),
         "traced": _apart(_Here.traced),
         "loaded": [round(b - a, 6) for a, b in waited],
+        "queued": round(max(_Here.queued, 0.0), 4),
         "looked": round(_Here.looked, 4),
         "lines": [
             [*place, round(seconds, 4), linecache.getline(place[0], place[1]).strip()[:160]]
