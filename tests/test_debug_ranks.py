@@ -624,7 +624,9 @@ for step in range(3):
     tensor = Tensor()
     if step == 2 and sys.argv[1] != "clean":
         if rank == 1:
-            if sys.argv[1] == "slow":
+            if sys.argv[1] == "sleeps":
+                time.sleep(4)  # and goes on
+            elif sys.argv[1] == "slow":
                 end = time.monotonic() + 4
                 while time.monotonic() < end:
                     sum(range(1000))
@@ -639,14 +641,17 @@ sys.stdout.write(f"rank {rank} is done\\n")  # in one piece: the ranks share the
 
 @pytest.mark.parametrize(
     "case",
-    ["stuck", pytest.param("slow", marks=pytest.mark.slow), "clean"],  # slow is to work for longer than a hang is given
+    # slow is to work, and sleeps to sleep, for longer than a hang is given
+    ["stuck", pytest.param("slow", marks=pytest.mark.slow), pytest.param("sleeps", marks=pytest.mark.slow), "clean"],
 )
 def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     (tmp_path / "job.py").write_text(TENSOR + JOB)
     monkeypatch.setenv("PYTHONPATH", str(torch))
     command = (sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "job.py"), case)
-    request = debug.DebugRequest(command, 60.0, 40.0, 0.0, hang_after_s=1.5, folder=tmp_path / "out")
+    request = debug.DebugRequest(
+        command, 60.0, 40.0, 0.0, hang_after_s=1.5, spares_sleepers=case == "sleeps", folder=tmp_path / "out"
+    )
     with ends():
         made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
     assert json.loads(render.document(made))["ranks"][0]["rank"] == 0

@@ -228,6 +228,7 @@ def debug(
         skip=tuple(skip or ()),
         kernels=tuple(kernel or ()),
         hang_after_s=(hang_after or debugging.ranks.HANG_AFTER_S) if ranks else 0.0,
+        spares_sleepers=hang_after is None,
         folder=out,
     )
     ground: job.CommandTarget = job.LocalMachine()

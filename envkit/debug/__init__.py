@@ -40,7 +40,8 @@ class DebugRequest:
     ``budget_s`` is for all stages, ``stage_s`` for each; a command that prints nothing for ``quiet_s`` and whose Python
     stacks do not move hangs (0: only its budget tells).  ``only`` and ``skip`` name stages; ``kernels`` narrows what
     compute-sanitizer checks.  ``hang_after_s`` above 0 says that the command is several ranks, which hang when none has
-    taken a step of its own for so long.  ``folder`` is where the files go; None: the first free envkit-debug-N.
+    taken a step of its own for so long; with ``spares_sleepers``, for a time that nobody gave, not while one of them
+    sleeps.  ``folder`` is where the files go; None: the first free envkit-debug-N.
     """
 
     command: tuple[str, ...]
@@ -51,6 +52,7 @@ class DebugRequest:
     skip: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     hang_after_s: float = 0.0
+    spares_sleepers: bool = False
     folder: Path | None = None
 
 
@@ -202,6 +204,7 @@ def _run(session: _Session, name: str, plan: StagePlan, budget_s: float) -> Comm
         budget_s=budget_s,
         quiet_s=session.request.quiet_s if name in ("as-is", "blocking") else 0.0,
         hang_after_s=session.request.hang_after_s if name == "as-is" else 0.0,
+        spares_sleepers=session.request.spares_sleepers,
         environ=plan.environ,
         launches=plan.launches,
         tools={tool: path for tool, path in session.state.tools.paths.items() if tool in ("py-spy", "gdb")},

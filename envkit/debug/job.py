@@ -196,6 +196,7 @@ def run(
     budget_s: float,
     quiet_s: float = 0.0,
     hang_after_s: float = 0.0,
+    spares_sleepers: bool = False,
     environ: Mapping[str, str | None] | None = None,
     launches: Sequence[str] = (),
     tools: Mapping[str, str] | None = None,
@@ -204,7 +205,8 @@ def run(
     """Runs ``argv`` with the companion in its Pythons; its files go to ``folder``, which must be new.
 
     ``launches`` are names of kernels whose launches the companion is to find; with ``hang_after_s`` it writes down what
-    each rank does, and ranks that stand still for so long hang.  Raises Undecided where the supervisor itself fails.
+    each rank does, and ranks that stand still for so long hang, with ``spares_sleepers`` unless one of them sleeps.
+    Raises Undecided where the supervisor itself fails.
     """
     try:
         folder.mkdir()
@@ -229,6 +231,7 @@ def run(
         "budget_s": budget_s,
         "quiet_s": quiet_s,
         "hang_after_s": hang_after_s,
+        "spares_sleepers": spares_sleepers,
         "most_bytes": most_bytes,
         "tools": dict(tools or {}),
     }

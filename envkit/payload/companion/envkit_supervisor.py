@@ -7,8 +7,8 @@ ignores. It needs the standard library alone, and runs in an image as on a machi
 A job: ``argv``, ``folder`` (for its files), ``environ`` (added to this one; null takes a name away),
 ``companion`` (a folder that goes first into PYTHONPATH), ``budget_s``, ``quiet_s`` (how long it may be silent
 before its stacks are compared; 0 for ever), ``hang_after_s`` (how long its ranks may write down no step of their own;
-0 for ever), ``most_bytes`` of output that are kept, half of its beginning and half of its end, ``tools`` (py-spy, gdb)
-for stacks by their paths; or ``find``: names of tools to look for, with ``argv`` to look beside.
+0 for ever; with ``spares_sleepers`` a rank that sleeps hangs no job), ``most_bytes`` of output that are kept, half of
+its beginning and half of its end, ``tools`` (py-spy, gdb) for stacks by their paths; or ``find``: names of tools to look for, with ``argv`` to look beside.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import glob
 import json
+import linecache
 import os
 import re
 import select
@@ -336,6 +337,8 @@ class Supervisor:
             or (int(pid) not in self.cuda and used[pid] > most)
             for pid in local
         )
+        if self.job.get("spares_sleepers") and any(_sleeps(last["processes"].get(pid)) for pid in local):
+            return False  # it wakes again by itself, if in an hour: the budget ends what does not
         return now - since >= after * (_AFAR if not local else _PATIENCE if works else 1)
 
     # -- stacks
@@ -561,6 +564,15 @@ class Supervisor:
 def _main_thread(picture: dict[str, Any] | None) -> str:
     """The main thread's part of what faulthandler wrote, which it writes last."""
     return re.split(r"(?m)^(?:Current thread|Thread) 0x", str(picture["python"]))[-1] if picture else ""
+
+
+def _sleeps(picture: dict[str, Any] | None) -> bool:
+    """Whether the main thread's innermost line calls ``sleep``, and torch does not wait there for others."""
+    found = re.search(r'(?m)^  File "([^"\n]*)", line (\d+) in ', _main_thread(picture))
+    if found is None or "/torch/" in found[1]:
+        return False
+    linecache.checkcache(found[1])
+    return re.search(r"\bsleep\(", linecache.getline(found[1], int(found[2]))) is not None
 
 
 def find(names: list[str], argv: list[str]) -> dict[str, str]:
