@@ -58,7 +58,8 @@ def _judged(ran: CommandRun, facts: Facts, question: str) -> Judged:
             return memory.judge(processes, not ran.succeeded)
         return slow.judge([slow.process(raw, _trace(ran.folder, raw)) for raw in records[:_MOST_PROCESSES]], facts)
     except ValueError as error:
-        return Judged(open=f"what a process wrote down cannot be read: {error}")
+        said = f"what a process wrote down cannot be read: {error}"
+        return Judged(notes=(said,), open=said)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -145,7 +145,7 @@ def _oom(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> OutO
     return OutOfMemory(
         int(raw["asked"]),
         int(raw["free"]),
-        int(raw["total"]),
+        max(int(raw["total"]), usage.total),  # torch tells of the limit that a process has set itself, if it has
         stacks.frames(raw["frames"]),
         bool(raw["backward"]),
         usage,
@@ -350,7 +350,7 @@ def _too_much(process: Process, oom: OutOfMemory, mine: set[int]) -> Finding:
     others = _others(process, oom.usage, mine)
     held = sum(each[1] for each in others)
     share = held / max(oom.total, 1)
-    if share >= _OTHERS and held + oom.free >= oom.asked:
+    if oom.free < oom.asked <= held + oom.free and share >= _OTHERS:
         names = ", ".join(f"{pid} ({name or 'unknown'}): {size(bytes_)}" for pid, bytes_, name in others[:4])
         said = f"{asks} where {size(oom.free)} are free: other processes hold {size(held)} of the GPU ({names})"
         return Finding("other-processes", said, "end them, or take another GPU: CUDA_VISIBLE_DEVICES", places, share)
@@ -364,7 +364,7 @@ def _too_much(process: Process, oom: OutOfMemory, mine: set[int]) -> Finding:
         fix = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; or pad to a few lengths, largest first"
         return Finding("fragmentation", said, fix, places, unused / max(oom.total, 1))
     beside = _beside(process, oom.usage)
-    if beside >= _OTHERS * oom.total:
+    if oom.free < oom.asked and beside >= _OTHERS * oom.total:
         loaded = ", ".join(oom.usage.frameworks) or "another library"
         said = (
             f"{asks} where {size(oom.free)} are free: {size(beside)} are held in this process outside torch ({loaded})"

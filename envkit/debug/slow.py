@@ -86,7 +86,7 @@ def process(raw: Mapping[str, Any], traced: Mapping[str, Any] | None) -> Process
             threads=int(raw["threads"]),
             tf32=None if tf32 is None else bool(tf32),
             reduced=trace.read(traced, pid) if traced is not None else None,
-            queued=float(raw["queued"]),
+            queued=float(raw.get("queued", 0.0)),
             trouble=tuple(map(str, raw["trouble"])),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -307,9 +307,11 @@ def _unlike(late: Process, others: Sequence[Process]) -> Line | None:
 def _should(process: Process, facts: Facts) -> list[str]:
     """What the datasheet of the GPU says of the matrix products and copies that a step does."""
     reduced = process.reduced
-    peak = facts.peak(process.gpu) if process.gpu else None
-    if reduced is None or peak is None:
-        return [f"the facts have no peaks of {process.gpu}"] if process.gpu else []
+    if reduced is None or not process.gpu:
+        return []
+    peak = facts.peak(process.gpu)
+    if peak is None:
+        return [f"the facts have no peaks of {process.gpu}"]
     notes = []
     steps = max(len(process.traced), 1)
     for each in reduced.products:

@@ -182,7 +182,7 @@ def _alive_at(live: Sequence[Block], events: Sequence[Mapping[str, Any]], names:
     """The blocks that were alive before the event number ``at``."""
     alive = {block.address: block for block in live}
     for event in reversed(events[at:]):
-        address = int(event["addr"])
+        address = int(event.get("addr", 0))  # "oom" has none
         if event["action"] == "alloc":
             alive.pop(address, None)
         elif event["action"] in ("free_completed", "free"):

@@ -158,6 +158,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=440.0)
+    parser.add_argument(
+        "--part", choices=("all", "steps"), default="all", help="steps: without those that need a whole GPU"
+    )
     arguments = parser.parse_args()
     evidence = Evidence(arguments.out, time.monotonic() + arguments.seconds)
     evidence.put("machine", "is", found := machine())
@@ -184,7 +187,12 @@ def main() -> None:
                 for how in ("fault", "clean"):
                     slow(evidence, scratch, name, how, gpu)
 
-        if two:  # what takes a whole GPU's memory on one, what is timed on the other
+        if two and arguments.part == "steps":
+            with ThreadPoolExecutor(2) as pool:
+                halves = [pool.submit(slowly, "0", SLOW[::2]), pool.submit(slowly, "1", SLOW[1::2])]
+                for half in halves:
+                    half.result()
+        elif two:  # what takes a whole GPU's memory on one, what is timed on the other
             with ThreadPoolExecutor(2) as pool:
                 halves = [pool.submit(alone), pool.submit(slowly, "1", SLOW)]
                 for half in halves:
@@ -193,7 +201,8 @@ def main() -> None:
                 ranks(evidence, scratch, how)
         else:
             slowly("0", SLOW)
-            alone()
+            if arguments.part == "all":
+                alone()
 
 
 if __name__ == "__main__":

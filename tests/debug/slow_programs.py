@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 NAME, FAULTY, DEVICE = sys.argv[1], sys.argv[2] == "fault", "cuda" if sys.argv[3:] == ["cuda"] else "cpu"
 WIDE = 4096 if DEVICE == "cuda" else 512
 BATCH = 8192 if DEVICE == "cuda" else 64
-SECONDS = 8.0 if DEVICE == "cuda" else 12.0
+SECONDS = 13.0 if DEVICE == "cuda" else 12.0
 
 
 def model() -> nn.Module:
@@ -101,7 +101,8 @@ def small() -> None:
 
 def copies() -> None:
     """Each batch is copied from pageable memory (GPU alone)."""
-    net = nn.Linear(WIDE, 64).to(DEVICE)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     source = torch.ones(16384, WIDE)
     there = source.to(DEVICE)

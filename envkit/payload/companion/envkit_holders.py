@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import collections
 import importlib
+import inspect
 import linecache
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class _Walk:
         self.kept: list[Any] = []  # so that no address is used twice while the walk lasts
         self.found: list[dict[str, Any]] = []
         self.cut = False
+        self.within = (0, 0)  # the lines of the function whose local variable is walked
 
     def visit(self, value: Any, path: str, home: str, deep: int) -> tuple[int, int, int, set[Any]]:
         """Tensors below a value: how many, their bytes on GPUs, how many have a graph, and the graphs' first nodes."""
@@ -78,7 +81,16 @@ class _Walk:
     def tell(self, path: str, home: str, length: int, count: int, size: int, graphs: int, nodes: set[Any]) -> None:
         """One holder."""
         if len(self.found) < 5 * _MOST_TOLD:
-            told = {"path": path, "file": home, "length": length, "tensors": count, "bytes": size, "graphs": graphs}
+            lines = (0, 0) if "." in path else self.within
+            told = {
+                "within": lines,
+                "path": path,
+                "file": home,
+                "length": length,
+                "tensors": count,
+                "bytes": size,
+                "graphs": graphs,
+            }
             self.found.append({**told, "nodes": _graph(nodes)})
 
 
@@ -91,16 +103,19 @@ def holders(frame: FrameType | None) -> dict[str, Any]:
     for each in envkit_steps.own_frames(frame):
         code = each.f_code
         if code.co_name != "<module>":  # whose variables are the module's
+            block = inspect.getblock(linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :])
+            walk.within = (code.co_firstlineno, code.co_firstlineno + len(block) - 1)
             for name, value in list(each.f_locals.items()):
                 _root(walk, name, value, code.co_filename)
+    walk.within = (0, 0)
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and envkit_steps.is_own(file):
+        file = _file_of(module)
+        if file and envkit_steps.is_own(file):
             for name, value in list(vars(module).items()):
                 _root(walk, name, value, file)
     rows = sorted(walk.found, key=lambda row: (row["nodes"] + row["tensors"], row["bytes"]), reverse=True)[:_MOST_TOLD]
     for row in rows:
-        row["lines"] = _grown(row["file"], row["path"])
+        row["lines"] = _grown(row["file"], row["path"], *row.pop("within"))
     return {"holders": rows, "cut": walk.cut}
 
 
@@ -127,9 +142,16 @@ def _items(value: Any) -> list[tuple[str, Any]]:
 
 def _file(value: Any) -> str:
     """The program's own file that has the class of a value; empty for values of libraries."""
-    module = sys.modules.get(type(value).__module__)
-    file = getattr(module, "__file__", None)
-    return file if isinstance(file, str) and envkit_steps.is_own(file) else ""
+    file = _file_of(sys.modules.get(type(value).__module__))
+    return file if file and envkit_steps.is_own(file) else ""
+
+
+def _file_of(module: Any) -> str:
+    """A module's file; a module that imports what it is asked for is not asked: this may be another thread than the
+    one that imports."""
+    named = module.__dict__ if isinstance(module, types.ModuleType) else {}
+    file = named.get("__file__")
+    return file if isinstance(file, str) else ""
 
 
 def _graph(nodes: set[Any]) -> int:
@@ -144,14 +166,16 @@ def _graph(nodes: set[Any]) -> int:
     return len(seen)
 
 
-def _grown(file: str, path: str) -> list[list[Any]]:
-    """The lines of a file in which the variable or attribute at the end of ``path`` gets more: number and text."""
+def _grown(file: str, path: str, first: int, last: int) -> list[list[Any]]:
+    """The lines of a file in which the variable or attribute at the end of ``path`` gets more: number and text; of a
+    local variable those of its function, from ``first`` to ``last``."""
     name = path.partition("[")[0].rpartition(".")[2]
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
         return []
     numbers = sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if _grows(node, name)})
+    numbers = [number for number in numbers if not last or first <= number <= last]
     return [[number, linecache.getline(file, number).strip()[:160]] for number in numbers[:4]]
 
 

@@ -29,6 +29,7 @@ envkit_steps: Any = importlib.import_module("envkit_steps")  # beside this file,
 envkit_holders: Any = importlib.import_module("envkit_holders")
 _ENTRIES = 40_000  # of the allocator's history: of most programs some steps
 _LOOK_S = 15.0
+_UNMARKED_S = 8.0  # without a step, before a program is looked at by the clock
 _MOST_LOOKS = 12
 _MOST_SNAPSHOTS = 5
 _MOST_SERIES = 1000
@@ -48,6 +49,7 @@ class _Here:
     every = 1
     ooms = 0
     known: ClassVar[dict[str, Any]] = {}
+    lock = threading.RLock()  # a look of the thread and one of an allocation that fails write the same file
 
 
 def watch(folder: str, stack: Callable[[FrameType | None], list[list[Any]]]) -> None:
@@ -61,6 +63,7 @@ def watch(folder: str, stack: Callable[[FrameType | None], list[list[Any]]]) -> 
 
 def _forget() -> None:
     """A forked child has a history of its own, if any."""
+    _Here.lock = threading.RLock()
     _Here.began, _Here.looked, _Here.following, _Here.every, _Here.ooms = 0, 0.0, 2, 1, 0
     _Here.known = {
         "pid": os.getpid(),
@@ -119,9 +122,10 @@ def _begin() -> None:
 
 def _attend(pid: int) -> None:
     """The thread: looks now and then at a program whose steps nobody marks."""
+    began = time.monotonic()
     while os.getpid() == pid and _Here.began == pid:
         time.sleep(1.0)
-        if not envkit_steps.kind():
+        if not envkit_steps.kind() and time.monotonic() - began >= _UNMARKED_S:
             envkit_steps.guarded_call(_unmarked)
 
 
@@ -267,10 +271,11 @@ def _ended(pid: int) -> None:
 
 def _write() -> None:
     path = os.path.join(_Here.folder, f"memory-{os.getpid()}.json")
-    _Here.known["steps"] = [envkit_steps.kind(), _Here.known["series"][-1][0] if _Here.known["series"] else 0]
-    with open(path + "~", "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump(_Here.known, file)
-    os.replace(path + "~", path)
+    with _Here.lock:
+        _Here.known["steps"] = [envkit_steps.kind(), _Here.known["series"][-1][0] if _Here.known["series"] else 0]
+        with open(path + "~", "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(_Here.known, file)
+        os.replace(path + "~", path)
 
 
 class _Process(ctypes.Structure):

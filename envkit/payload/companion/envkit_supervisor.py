@@ -8,7 +8,8 @@ A job: ``argv``, ``folder`` (for its files), ``environ`` (added to this one; nul
 ``companion`` (a folder that goes first into PYTHONPATH), ``budget_s``, ``quiet_s`` (how long it may be silent
 before its stacks are compared; 0 for ever), ``hang_after_s`` (how long its ranks may write down no step of their own;
 0 for ever; with ``spares_sleepers`` a rank that sleeps hangs no job), ``most_bytes`` of output that are kept, half of
-its beginning and half of its end, ``tools`` (py-spy, gdb) for stacks by their paths; or ``find``: names of tools to look for, with ``argv`` to look beside.
+its beginning and half of its end, ``tools`` (py-spy, gdb) for stacks by their paths; or ``find``: names of tools
+to look for, with ``argv`` to look beside.
 """
 
 from __future__ import annotations
