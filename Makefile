@@ -91,7 +91,7 @@ nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
 	$(BIN)/python -m pytest -m nightly tests/test_fleet_*.py
-	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py
+	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py tests/test_fleet_links_simulated.py
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && \
 	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python -m pytest -m 'torch and nightly' tests
 	ENVKIT_EVERY_ABILITY=1 $(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults

@@ -195,6 +195,27 @@ def test_plans_and_answers_of_other_runs_count_for_nothing(tmp_path: Path) -> No
     assert found.exit_code == 3 and any("no plan of round 1" in one.why for one in found.rejected)
 
 
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        (1, {"nodes": (*HOSTS, "n1")}),
+        (1, {"nodes": ("n1", "n2", "stranger")}),
+        (1, {"nodes": HOSTS[:4]}),  # and trials of all eight
+        (2, {"trials": (("n1", "n2"), ("n2", "n3"))}),
+        (2, {"trials": (("n1", "n1"),)}),
+        (2, {"trials": (("n1", "stranger"),)}),
+        (2, {"round": 3}),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_run_is_refused(tmp_path: Path, number: int, change: Mapping[str, Any]) -> None:
+    run_of(tmp_path, ("n3",))
+    path = gather.plan_file(tmp_path, number)
+    made = msgspec.json.decode(path.read_bytes(), type=Plan)
+    path.write_bytes(msgspec.json.encode(replace(made, **change)))
+    found = judged(tmp_path)
+    assert found.exit_code == 3 and [one.source for one in found.rejected] == [f"links/{path.name}"]
+
+
 # What the real trial prints, by the names of its nodes: n2 never answers rightly, n5 with n6 fails.
 PLAYED = """#!{python}
 import json, os, sys, time

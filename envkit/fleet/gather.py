@@ -183,7 +183,7 @@ def read_trials(made: Gathered, place: Path) -> None:
         try:
             plan = read_as(Plan, _content(path, MOST_RUN_BYTES))
             belongs(made.run.run, made.run.nonce, plan.run, plan.nonce)
-            if plan.round != number or not made.expected.issuperset(name for nodes in plan.trials for name in nodes):
+            if plan.round != number or not _fits(plan, made.expected, record.nodes if number > 1 else plan.nodes):
                 raise Refused(f"it is no plan of round {number} of this run", damaged=True)
         except Refused as refused:
             made.reject(f"links/{path.name}", "", refused)
@@ -192,6 +192,13 @@ def read_trials(made: Gathered, place: Path) -> None:
     for number in record.plans:
         if not record.answered(number):
             _read_answers(made, round_folder(place, number), number)
+
+
+def _fits(plan: Plan, expected: frozenset[str], taking: Sequence[str]) -> bool:
+    """Whether the nodes that take part are of the run, each once, and each trial has some of them, each in one."""
+    named = [name for nodes in plan.trials for name in nodes]
+    inside = set(taking)
+    return len(inside) == len(taking) and expected >= inside >= set(named) and len(named) == len(set(named))
 
 
 def _read_answers(made: Gathered, folder: Path, number: int) -> None:
