@@ -282,7 +282,8 @@ def test_a_silent_registry_is_given_up_and_one_that_speaks_is_not(
     message, fix = refused(Undecided, lambda: engine.resolve_base(BaseRequest("debian:12"), quiet))
     assert message.endswith("no registry serves it: the registry said nothing for 0 s")
     assert fix.startswith("give the machine access to the registry")
-    podman.on("'pull '*", does="echo 'Copying blob 1' >&2; sleep 0.6")
+    monkeypatch.setattr(f"{PATH_OF}._FIRST_WORD_S", 0.7)  # for a shell to start and speak, on a loaded machine too
+    podman.on("'pull '*", does="echo 'Copying blob 1' >&2; sleep 1")
     podman.on("'image exists docker.io/library/debian:12'", when='grep -q pull "$D/lines"')
     podman.on("'image inspect docker.io/library/debian:12'", f'[{{"Id": "{ID}", "RootFS": {{}}}}]')
     assert engine.resolve_base(BaseRequest("debian:12"), quiet).how == "registry"

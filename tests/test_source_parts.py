@@ -385,6 +385,38 @@ def test_a_build_that_needs_torch_is_compiled(ask: str, torch: bool) -> None:
         assert sources._without_torch(pins) == pins
 
 
+def test_what_a_backend_asks_for_besides_is_resolved_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def environment(indexes: Indexes, *words: str) -> None:
+        (Path(words[-1]) / "bin").mkdir(parents=True)
+        (Path(words[-1]) / "bin" / "python").symlink_to(sys.executable)
+
+    def resolve(python: Python, lines: Sequence[str]) -> tuple[Pin, ...]:
+        asked.append(list(lines))
+        return ()
+
+    monkeypatch.setattr(sources, "uv", environment)
+    body = (
+        "def build_wheel(out, *_):\n    open(out + '/a-1-py3-none-any.whl', 'w')\n    return 'a-1-py3-none-any.whl'\n"
+    )
+    text = f'{SYSTEM}requires = ["x"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    own = Python("{}.{}".format(*sys.version_info))
+    for number, more in enumerate(["[]", "['y']"]):
+        (room := tmp_path / str(number)).mkdir()
+        folder = project(room / "source", text)
+        (folder / "backend.py").write_text(f"def get_requires_for_build_wheel(*_):\n    return {more}\n{body}")
+        wheel, python, pins = sources.built_in(room, folder, own, None, resolve, print, Indexes())
+        assert (wheel.name, python, pins) == ("a-1-py3-none-any.whl", own, ())
+    assert asked == [["x"], ["x"], ["x", "y"]]
+    (room := tmp_path / "held").mkdir()
+    folder = project(room / "source", text)
+    (folder / "backend.py").write_text(f"get_requires_for_build_wheel = None\n{body}")
+    assert sources.built_in(room, folder, own, (), resolve, print, Indexes())[2] == () and len(asked) == 3
+
+
 def test_what_a_build_takes_is_known_before_it_runs(tmp_path: Path) -> None:
     asked: list[tuple[Python, list[str]]] = []
 
