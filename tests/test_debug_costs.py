@@ -64,6 +64,44 @@ def test_an_out_of_memory_of_a_real_gpu_is_told_with_its_cause_and_line(name: st
     assert found.kind == kind and said in found.said and "memory_programs.py" in found.said
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("graph", "leak-graph", ":43 keeps the graph of 63 steps: 1.0 GiB, allocated at "),
+        ("total", "leak-graph", ":56 keeps the graph of 64 steps: 524 MiB, allocated at "),
+        ("tensors", "leak-tensors", ":68 keeps 63 tensors: 256 MiB, allocated at "),
+        ("drip", "leak-tensors", ":92 keeps 63 tensors: 15.8 MiB, allocated at "),
+    ],
+)
+def test_a_leak_of_a_real_gpu_ends_in_its_variable_and_line(name: str, kind: str, said: str) -> None:
+    (found,) = remembered(f"{name}-fault").findings
+    assert found.kind == kind and said in found.said
+    clean = remembered(f"{name}-clean")
+    assert clean.findings == () and clean.open == ""
+
+
+def test_batches_of_other_lengths_and_a_cache_that_fills_are_no_leak() -> None:
+    judged = remembered("lengths-clean")
+    assert (judged.findings, judged.notes, judged.open) == ((), (), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("loader", "data-loader", "a step of 71.0 ms waits 68.2 ms for its batch (82%), at "),
+        (
+            "copies",
+            "pageable-copies",
+            "copies from pageable memory take 50% of a step of 62.0 ms: 256 MiB a step at 8.6 GB/s",
+        ),
+    ],
+)
+def test_what_a_real_gpu_waited_for_is_told(name: str, kind: str, said: str) -> None:
+    (found,) = timed(f"{name}-fault").findings
+    assert found.kind == kind and said in found.said and "slow_programs.py" in found.said
+    assert timed("item-clean").findings == ()
+
+
 @pytest.mark.parametrize("name", ["oom", "jax", "others", "fragments"])
 def test_no_twin_that_had_room_is_blamed(name: str) -> None:
     judged = remembered(f"{name}-clean")

@@ -225,7 +225,7 @@ def _launched(process: Process, reduced: Reduced) -> Finding | None:
         return None
     kernels = reduced.calls["kernels"] / max(len(process.traced), 1)
     seconds = [took / count for _, took, count in reduced.kernels]
-    lines = _best(process, None, ("", "backward", "optimizer"))
+    lines = _best(process, None) or _best(process, None, ("backward", "optimizer"))
     where = f", most at {lines[0].frame.place}: `{lines[0].text}`" if lines else ""
     places = tuple(line.frame for line in lines[:1])
     if kernels >= _LEAST_SHORT and seconds and median(seconds) < 50e-6:
