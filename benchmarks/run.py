@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import shapes
+
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "images" / "torch-2.6-cu124"
 ENVKIT = [sys.executable, "-m", "envkit"]
@@ -423,7 +425,8 @@ def checking(runs: int) -> Iterator[Measure]:
             os.sched_setaffinity(0, cores)
 
 
-LOG_SIZE = 200_000_000  # bytes
+LOG_SIZE, SHAPE_SIZE = 200_000_000, 100_000_000  # bytes
+RANKS = 10_000
 LOG_WORDS = (
     "loss", "step", "epoch", "grad_norm", "tokens", "per", "second", "batch", "data", "model", "layer", "attention",
     "checkpoint", "saving", "loaded", "from", "shard", "worker", "rank", "throughput", "samples", "memory", "allocated",
@@ -469,8 +472,19 @@ def big_log(path: Path, size: int) -> None:
             written += out.write(line + "\n")
 
 
+def used(argv: list[str], env: dict[str, str]) -> float:
+    """The processor time of an `envkit explain` that finds the cause, in seconds."""
+    process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 1:
+        raise Failed(f"{' '.join(argv)[:200]} ended with {process.returncode}")
+    return usage.ru_utime + usage.ru_stime
+
+
 def reading_logs(runs: int) -> Iterator[Measure]:
-    """``envkit explain`` of a log of 200 MB, and of one of 30 lines, from cold."""
+    """``envkit explain`` of a log of 200 MB, and of one of 30 lines, from cold; of each shape and of many ranks once,
+    by processor time."""
     with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
         big, small = Path(scratch) / "big.log", Path(scratch) / "small.log"
         big_log(big, LOG_SIZE)
@@ -483,6 +497,14 @@ def reading_logs(runs: int) -> Iterator[Measure]:
         both = [timed([*explain, str(big)], (1,), env) for _ in range(runs)]
         yield measure("envkit explain, 200 MB", "s", [seconds for seconds, _ in both], 10.0)
         yield measure("envkit explain, 200 MB, memory", "MiB", [memory for _, memory in both], 200.0)
+        big.unlink()
+        for shape in shapes.SHAPES:
+            shapes.write(big, shape, SHAPE_SIZE)
+            yield measure(f"envkit explain, 100 MB of {shape}", "s", [used([*explain, str(big)], env)], 5.0)
+        big.unlink()
+        shapes.write_ranks(Path(scratch), RANKS)
+        logs = [str(path) for path in Path(scratch).glob("rank*.log")]
+        yield measure(f"envkit explain, {RANKS} ranks", "s", [used([*explain, *logs], env)], 30.0)
 
 
 PLAIN = """\

@@ -317,3 +317,29 @@ def test_a_bus_error_is_of_shared_memory_where_the_log_speaks_of_it() -> None:
     shared = told("batch 3 in /dev/shm/psm_c0d40cbe\n" + crash)
     assert (shared.category, shared.cause) == ("not-gpu-env", "container-config")
     assert told("batch 3\n" + crash).category == "insufficient-evidence"
+
+
+def test_what_a_test_suite_quotes_of_a_gpu_is_no_failure_of_it() -> None:
+    """As pytest prints the name of a test with what it is given, and the locals of a frame."""
+    text = (
+        "=================================== FAILURES ===================================\n"
+        "_ test_one_line_is_one_finding[NVRM: API mismatch: the client has the version 1, but this kernel module 2] _\n"
+        "tests/test_it.py:28: in story\n    return tell(reading(text))\n"
+        "_ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _\n\n"
+        "obj = Event(line=Line(file='log0', number=4, text='    Fix \"CUDA error: misaligned address\"'))\n"
+        '>           raise TypeError("replace() should be called on dataclass instances")\n'
+        "E           TypeError: replace() should be called on dataclass instances\n\n"
+        "/opt/lib/python3.11/dataclasses.py:1472: TypeError\n"
+        "FAILED tests/test_it.py::test_words[CUDA error: out of memory] - TypeError: replace() should be called\n"
+        "4 failed, 95 passed in 16.60s\n"
+    )
+    assert told(text).category in ("not-gpu-env", "insufficient-evidence")
+
+
+def test_a_function_of_ones_own_that_the_linker_lacks_is_no_mismatch_of_cuda() -> None:
+    text = (
+        "/usr/bin/ld: /tmp/ccY2nrxW.o: in function `main':\nl.cpp:(.text+0x5): undefined reference to `cuda_launch()'\n"
+        "collect2: error: ld returned 1 exit status\n"
+    )
+    assert told(text).category == "not-gpu-env"
+    assert told(text.replace("cuda_launch()", "cudaLaunchKernel")).category == "undefined-symbol-abi-mismatch"

@@ -20,9 +20,10 @@ from envkit.logs import scan, tracebacks
 from envkit.logs.prefix import NO_YEAR, rank_of_name, strip
 from envkit.logs.reader import ENDS, FIRST, LAST, LOUD, Input, read
 from envkit.logs.records import Event, Line, Reading, Role
-from envkit.logs.scan import BLOCK, Words, cleaned
+from envkit.logs.scan import BLOCK, cleaned
 from envkit.logs.tracebacks import FIRST as FIRST_TRACES
 from envkit.logs.tracebacks import LAST as LAST_TRACES
+from envkit.logs.words import Words
 
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python3, GPU has fallen off the bus."
@@ -643,19 +644,19 @@ def test_a_deep_traceback_is_bounded() -> None:
 
 
 @examples(100)
-@given(st.sets(st.text("abc:", min_size=3, max_size=6), min_size=1, max_size=12), st.text("abc:", max_size=40))
+@given(st.sets(st.text("abc:", min_size=4, max_size=6), min_size=1, max_size=12), st.text("abc:", max_size=40))
 def test_the_search_finds_what_is_there(words: set[str], text: str) -> None:
     wanted = {word.encode() for word in words}
     held = {word for word in wanted if word in text.encode()}
     made = Words(wanted)
     assert set(made.held_by(text.encode())) == held
-    assert bool(made.pattern.search(text.encode())) == bool(held)
+    assert (made.over(text.encode()).first() is not None) == bool(held)
 
 
 def test_so_many_lines_are_read_after_a_find_as_were_asked_for() -> None:
     """Between two finds and up to the end, an even and an odd number of them."""
     text = b"".join(b"boom\n" if number in (3, 12) else b"calm\n" for number in range(1, 31))
-    scanner = scan.Scanner(Words([b"boom"]), Words([b"boom"]), lambda shape: True, 1)
+    scanner = scan.Scanner(Words([b"boom"]), lambda: Words([b"boom"]), lambda shape: True, 1)
     numbers = []
     for piece in scanner.pieces(io.BytesIO(text)):
         numbers.append(piece.number)

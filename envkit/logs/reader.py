@@ -14,13 +14,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 
 from envkit.logs import knowledge, tracebacks
 from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
-from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, Words, solid
+from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, solid
 from envkit.logs.tracebacks import Tracebacks
+from envkit.logs.words import Words
 from envkit.records import dataclass
 
 __all__ = ["LONGEST", "Input", "read"]
@@ -50,8 +51,9 @@ _LOUD_WORDS = (
     "cannot", "can't", "unable to", "not found", "no such", "denied", "refused", "unrecognized", "assertion",
     "unsupported", "incompatible", "mismatch", "timed out",
 )  # fmt: skip
+_COMMON = {b"error", b"failed"}  # anchors of signatures that any error may hold
 _FRAME_WORDS = (
-    b", line ", b"traceback (most", b"----> ", b"0: in ", b".py in ", "❱".encode(), b"direct cause of the following",
+    b", line ", b"traceback (most", b"----> ", b"0: in ", b".py in ", "❱ ".encode(), b"direct cause of the following",
     b"handling of the above exc",
 )  # fmt: skip
 # IPython's frames: "File ~/x.py:3, in f"
@@ -100,10 +102,11 @@ def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Readin
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A signature; ``order`` is its place among all."""
+    """A signature; ``order`` is its place among all, ``anchor`` what is to stand in a text in small letters."""
 
     order: int
     signature: Signature
+    anchor: bytes
 
     def search(self, text: str) -> re.Match[str] | None:
         """Where the signature stands in ``text``."""
@@ -135,40 +138,33 @@ def _outline(pattern: str) -> re.Pattern[str] | None:
     return re.compile(freed, re.IGNORECASE)
 
 
-_FEW = 1500  # texts for which it costs less to try every anchor than to make one expression of them all
-
-
 class _Matcher:
     """All signatures, and which of them a text can be."""
 
     def __init__(self, signatures: Iterable[Signature]) -> None:
-        self._rows: dict[bytes, list[_Row]] = {}
+        self._rows: dict[bytes, list[_Row]] = {}  # by the stretch of their anchor that shapes show
         for order, signature in enumerate(signatures):
-            row = _Row(order, signature)
-            self._rows.setdefault(signature.anchor.encode(), []).append(row)
-        self._anchors: Words | None = None
-        self._asked = 0
+            row = _Row(order, signature, signature.anchor.encode())
+            self._rows.setdefault(solid(signature.anchor).translate(SHAPE), []).append(row)
         # None: the word alone makes a line worth reading
         self._stretches: dict[bytes, list[_Row] | None] = {word: [] for word in _FILE_WORDS}
-        for anchor, rows in self._rows.items():
-            known = self._stretches.setdefault(solid(anchor.decode()).translate(SHAPE), [])
-            if known is not None:
-                known.extend(rows)
+        self._stretches |= self._rows
         self._stretches |= {word.translate(SHAPE): None for word in _FRAME_WORDS}
-        self.strong = Words(self._stretches)
+        self._more_than_loud = {word for word in self._stretches if word.strip(b" :") not in _COMMON}
         self._stretches |= {word.translate(SHAPE): None for word in map(str.encode, _LOUD_WORDS)}
         self.worth = Words(self._stretches)
+
+    @cached_property
+    def strong(self) -> Words:
+        """The words that are more than loud, to be looked for in a flood of loud lines."""
+        return Words(self._more_than_loud, map(str.encode, _LOUD_WORDS))
 
     def rows(self, text: str) -> list[_Row]:
         """The rows whose anchor the text holds, in their order."""
         low = text.lower().encode()
-        if self._anchors is None and self._asked < _FEW:
-            self._asked += 1
-            held = [word for word in self._rows if word in low]
-        else:
-            self._anchors = self._anchors or Words(self._rows)
-            held = self._anchors.held_by(low)
-        return sorted((row for word in held for row in self._rows[word]), key=lambda row: row.order)
+        held = self.worth.held_by(low.translate(SHAPE))
+        found = [row for word in held for row in self._rows.get(word, ()) if row.anchor in low]
+        return sorted(found, key=lambda row: row.order)
 
     def outlined(self, shape: bytes) -> bool:
         """Whether a line of this shape sounds like an error, or can be one that a signature knows."""
@@ -257,7 +253,7 @@ class _File:
 
     def read(self, progress: Progress | None) -> _Read:
         """Reads it to its end."""
-        scanner = Scanner(self._matcher.worth, self._matcher.strong, self._worth, ENDS)
+        scanner = Scanner(self._matcher.worth, lambda: self._matcher.strong, self._worth, ENDS)
         waiting: deque[_ParsedLine] = deque()
         for piece in scanner.pieces(self._stream, progress):
             if piece.late:
@@ -585,11 +581,14 @@ _TABLE = re.compile(r"\s*\| ?(?:`|\[[^\]\n]{1,200}\]\(|\*\*)")  # a row of a tab
 _GREP = re.compile(r"[\w./-]{1,200}\.(?:py|cc|cpp|cu|cuh|c|h|hpp|md|rst|sh|yml|yaml)[:-]\d{1,6}[:-]\s*")
 # a hit of grep in what is no program, and inline code in a sentence of a document
 _QUOTED_FILE = re.compile(r"[\w./-]{1,200}\.(?:md|rst|txt|jsonl?|ya?ml|ipynb|html)[:-]\d{1,6}[:-]")
+# the name of a test with what it is given, as pytest prints it
+_TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.py::\w")
 _MARKED = re.compile(r"\s*(?:[-*+>] |\*\*|#{1,6} |\d{1,2}\. )")
 _CODE = re.compile(
     r"\s*(?:#|//|(?:raise|throw|return|assert|echo|grep|rg|elif|if|with pytest)\b|f?printf?\(|f?puts\("
     r"|(?:logger|logging|log)\.\w+\("
-    r"|warnings\.warn|LOG\(|TORCH_\w+\(|AT_ERROR\(|CHECK\w*\(|(?:std::)?(?:cerr|cout)\s*<<|\w{1,60} = [rfb]?[\"'(\[{])"
+    r"|warnings\.warn|LOG\(|TORCH_\w+\(|AT_ERROR\(|CHECK\w*\(|(?:std::)?(?:cerr|cout)\s*<<"
+    r"|\w{1,60} = (?:[rfb]?[\"'(\[{]|[\w.]{1,80}\())"
 )
 
 
@@ -602,7 +601,7 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     lead = match.lead
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
         return False  # the command itself is what the row asks for
-    if said.prompt or _COMMENT.match(lead) or _TABLE.match(lead):
+    if said.prompt or _COMMENT.match(lead) or _TABLE.match(lead) or _TESTED.match(lead):
         return True
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
         return True

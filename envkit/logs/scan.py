@@ -1,9 +1,8 @@
 """From the bytes of a log to the few pieces of it that are worth reading.
 
 Most lines of a log differ from earlier ones in their numbers only.  So each line's shape (small letters, every digit a
-0) is looked up first, and only new shapes are searched, all of a block at once, with one expression for all stretches
-of text that matter.  CPython's ``re`` has no automaton for many words, but it does skip fast to the first of a few
-bytes: so every stretch is entered at a byte that is rare in logs, which leaves one position in four to look at closer.
+0) is looked up first, and only new shapes are searched, all of a block at once, for all the words that matter
+(``words``).  Lines of an error that comes again and again are read for a while and then counted.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from itertools import chain, islice
 from typing import Protocol
 
+from envkit.logs.words import LETTERS, Words
 from envkit.records import dataclass
 
 BLOCK = 1 << 20
@@ -37,9 +37,6 @@ _BEFORE = 1000  # bytes of a long line that are kept before what was found in it
 _QUOTES = (b"> ", b"# ", b"// ", b"* ")
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\b\f\x1b\0")) + b"\x7f"
 _BINARY = 0.05  # share of control bytes above which a block is not text; random bytes have 0.1
-
-# Bytes of logs, the most frequent first, counted over public logs of training runs; what is not here is rarer.
-_FREQUENT = b' eotrnisac0ldpu1/m.f_g2h3-y4b6:5879v,w=k"x()[]'
 
 
 class Stream(Protocol):
@@ -66,93 +63,11 @@ class Piece:
     times: int = 1
 
 
-class Words:
-    """One expression for many stretches of text, and which of them a text holds."""
-
-    def __init__(self, words: Iterable[bytes]) -> None:
-        wanted = sorted(set(words))
-        letters = _entry_bytes(wanted)
-        tails: dict[bytes, list[bytes]] = {}
-        for word in wanted:
-            tails.setdefault(word[_entry(word, letters) :], []).append(word)
-        self.pattern = re.compile(_trie(tails.items(), 0) if tails else rb"(?!)")
-        # one place of a text can hold all tails of one root, so that a find of one may hide the others
-        akin: dict[bytes, list[tuple[bytes, int]]] = {}
-        root = {tail: _root(tail, tails.keys()) for tail in tails}
-        for tail, known in tails.items():
-            akin.setdefault(root[tail], []).extend((word, len(word) - len(tail)) for word in known)
-        self._behind = {tail: tuple(akin[root[tail]]) for tail in tails}
-
-    def held_by(self, text: bytes) -> list[bytes]:
-        """Which of the words ``text``, in small letters, holds."""
-        found: list[bytes] = []
-        search = self.pattern.search
-        match = search(text)
-        while match:
-            entry = match.start()
-            for word, before in self._behind[match.group()]:
-                if text.startswith(word, max(0, entry - before)) and word not in found:
-                    found.append(word)
-            match = search(text, entry + 1)
-        return found
-
-
 def solid(stretch: str) -> bytes:
     """The longest part without quotes, brackets of HTML and backslashes, which JSON and HTML write otherwise."""
     parts = re.split(r"[\"'<>&\\`\x00-\x1f]", stretch.lower())
     best = max(parts, key=len).encode()
     return best if len(best) >= 4 else stretch.lower().encode()
-
-
-def _cost(byte: int) -> float:
-    at = _FREQUENT.find(byte)
-    return 0.05 if at < 0 else 12.0 / (at + 1.5)
-
-
-def _reach(word: bytes) -> bytes:
-    """Where a word may be entered: at least two bytes must be left to be compared."""
-    return word[: max(1, len(word) - 2)]
-
-
-def _entry_bytes(words: Iterable[bytes]) -> frozenset[int]:
-    """Bytes, rare in sum, of which every word has one in reach (a greedy cover)."""
-    open_words = set(words)
-    chosen: set[int] = set()
-    while open_words:
-        count: dict[int, int] = {}
-        for word in open_words:
-            for byte in set(_reach(word)):
-                count[byte] = count.get(byte, 0) + 1
-        best = max(sorted(count), key=lambda byte: count[byte] / _cost(byte))
-        chosen.add(best)
-        open_words = {word for word in open_words if best not in _reach(word)}
-    return frozenset(chosen)
-
-
-def _entry(word: bytes, letters: frozenset[int]) -> int:
-    """Where a word is entered: at the rarest byte, of equals at the one that leaves most of it to be compared."""
-    return min((at for at, byte in enumerate(_reach(word)) if byte in letters), key=lambda at: (_cost(word[at]), at))
-
-
-def _root(tail: bytes, tails: Collection[bytes]) -> bytes:
-    """The shortest of the tails that this one begins with."""
-    return next(tail[:end] for end in range(1, len(tail) + 1) if tail[:end] in tails)
-
-
-def _trie(tails: Iterable[tuple[bytes, list[bytes]]], depth: int) -> bytes:
-    """An expression for words from where they are entered, their beginnings shared; what stands before is looked
-    back at once the rest was found."""
-    whole: list[bytes] = []
-    behind: dict[bytes, list[tuple[bytes, list[bytes]]]] = {}
-    for tail, words in tails:
-        if len(tail) == depth:
-            whole = [b"(?<=" + re.escape(word) + b")" if len(word) > depth else b"" for word in words]
-        else:
-            behind.setdefault(tail[depth : depth + 1], []).append((tail, words))
-    if b"" in whole:
-        return b""  # whatever goes on from here was found already
-    parts = whole + [re.escape(first) + _trie(rest, depth + 1) for first, rest in behind.items()]
-    return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
 class Damaged(Exception):
@@ -282,7 +197,7 @@ Progress = Callable[[int], None]
 class Scanner:
     """Goes through one input once and hands out the pieces to be read."""
 
-    def __init__(self, words: Words, strong: Words, sure: Callable[[bytes], bool], ends: int) -> None:
+    def __init__(self, words: Words, strong: Callable[[], Words], sure: Callable[[bytes], bool], ends: int) -> None:
         """``words`` lead to shapes that may be worth reading, ``strong`` (some of them) to those that are more than
         loud, ``sure`` looks closer at each; ``ends`` is how many lines of the beginning and of the end are kept."""
         self._ends = ends
@@ -388,146 +303,231 @@ SHAPE = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789", b"0000
 """A table for ``bytes.translate``: small letters, every digit a 0."""
 _SHAPES = 60_000  # shapes remembered of each kind; in 200 MB of training logs there are some hundred
 _SHAPE_LENGTH = 600  # longer lines are searched each time
-_CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one shape
+_CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one kind
 _EXACT_TIMES = 500  # from then on a line that is an earlier one but for its times is only counted
-_SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this shape is read: its numbers change, its words do not
+_SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this kind is read: its numbers change, its words do not
 _SAMPLE = 32
-_MANY_READ = 20_000  # finds read of one input; from then on floods of fewer lines are sampled
-_SOONER = 20  # times fewer lines of one shape are a flood then
+_MANY_READ = 7_000  # lines read of one input; from then on floods of fewer lines are sampled
+_SOONER = 20  # times fewer lines of one kind are a flood then, and once more after so many more lines
+_MORE_READ = 2_000
 _SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: the gaps between them grow with it
-_FLOOD = 300  # new shapes with a find in one block, from which on they are compared without hexadecimal numbers
-_LOUD_SHAPES = 4_000  # shapes of floods, alike in no way, that are read for their sounding like an error alone
-# addresses, hashes, UUIDs; in a shape every digit is a 0
-_VARIES = re.compile(rb"[0a-f]*0[0a-f]{3,}(?:-[0a-f]{4,}){0,4}")
-_EXACT = 64  # different lines of one shape that are only counted
+_FLOOD = 300  # new shapes with a find in one block, from which on they are compared without their numbers
+_LOUD_SHAPES = 1_500  # shapes of floods, alike in no way, that are read for their sounding like an error alone
+_NUMBERS = b"0abcdef"  # of shapes: digits in decimals, addresses, hashes, UUIDs; what is left of a line is its kind
+_EXACT = 64  # different lines of one kind that are only counted
+_DENSE = 20_000  # lines of one block, from which on those of a flood are counted all at once
 _TIMES = re.compile(
     rb"\d{2,4}[-/]\d\d[-/]\d{2,4}[T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
     rb"|\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?|\[ {0,6}\d{1,9}\.\d{6}\]"
 )
+# numbers that make a line of a flood another one: an Xid among a thousand of a milder kind
+_CODES = re.compile(rb"\bS?Xid \([^)\n]{1,40}\): {0,2}(\d{1,6})")
 
 
 @dataclass(slots=True)
-class _Shape:
-    """What is known of lines that look alike: how many there were, and the first of them without their times."""
+class _Kind:
+    """What is known of lines that are alike but for their numbers: how many there were, the first of them without
+    their times, and the codes that tell them apart."""
 
     times: int = 0
     exact: dict[bytes, Piece] = field(default_factory=dict)
     sampled: Piece | None = None
+    codes: set[bytes] = field(default_factory=set)
+
+    @property
+    def full(self) -> bool:
+        """Whether any further line may be counted without a look at it."""
+        return self.times > _SAMPLED_TIMES and len(self.exact) >= _EXACT and not self.codes
+
+
+_FEW_ALIKE = 0.1  # a share of the new shapes below which kinds are looked for in one block of _ASKED_AGAIN
+_ASKED_AGAIN = 16
+_NEW = _Kind()
 
 
 class _Walk:
     """The pieces of block after block: those with a find in them, one before, and some after."""
 
-    def __init__(self, words: Words, strong: Words, sure: Callable[[bytes], bool]) -> None:
-        self._search = words.pattern.search
-        self._strong = strong.pattern.search
+    def __init__(self, words: Words, strong: Callable[[], Words], sure: Callable[[bytes], bool]) -> None:
+        self._words = words
+        self._strong = strong
         self._sure = sure
-        self._flood: dict[bytes, _Shape] = {}  # shapes of this block alone, those that are alike with one count
-        self._kinds: dict[bytes, _Shape | None] = {}  # of floods, by what they have in common
+        self._flood: dict[bytes, _Kind] = {}  # shapes of this block alone, those that are alike with one count
+        self._due: set[bytes] = set()  # those of them whose turn it is to be read
+        self._kinds: dict[
+            bytes | tuple[bytes, frozenset[bytes]], _Kind | None
+        ] = {}  # of floods, by what they have in common
+        self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
+        self._codes: set[bytes] = set()
+        self._new_codes = False  # in this block
+        self._blocks = 0
         self._unlike = 0
-        self._finds = 0
+        self._pieces = 0
         self._dull: set[bytes] = set()
-        self._known: dict[bytes, _Shape] = {}
+        self._known: dict[bytes, _Kind] = {}
         self.owed = 0  # lines still to be read after the last find
         self._before: tuple[int, bytes] | None = None  # the last line before, if it was passed over
         self._gap = False
 
     def walk(self, block: bytes, number: int) -> Iterator[Piece]:
         """The pieces of a block's lines, the first of which is ``number``; the last one is what follows its end."""
-        lines = block.split(b"\n")
         shapes = block.translate(SHAPE).split(b"\n")
-        self._learn(shapes)
-        known, flood = self._known, self._flood
-        finds = [index for index, shape in enumerate(shapes) if shape in known or shape in flood]
-        at = 0  # the next line that was neither read nor passed over
+        codes = set(_CODES.findall(block)) if b"Xid (" in block else self._codes
+        self._new_codes = not codes <= self._codes
+        self._codes |= codes
+        self._learn(set(shapes), len(shapes))
+        hot = {shape: known for shape in set(shapes) & self._known.keys() if (known := self._known[shape])}
+        hot |= self._flood
+        if not hot and not self.owed:
+            body = block.removesuffix(b"\n")
+            last = number + body.count(b"\n")
+            self._pass_over(last, body[body.rfind(b"\n") + 1 :])
+            return
+        lines = block.split(b"\n")
         last = len(lines) if lines[-1] else len(lines) - 1
-        for index in finds:
-            shape = known.get(shapes[index]) or flood[shapes[index]]
-            shape.times += 1
+        at = 0  # the next line that was neither read nor passed over
+        for index, times in self._finds(lines, shapes, hot):
+            shape = hot[shapes[index]]
+            due = shapes[index] in self._due
+            shape.times += 0 if due else times
             while self.owed and at < index:
                 yield from self._read(lines[at], number + at, False)
                 at += 1
                 self.owed -= 1
-            sooner = _SOONER if self._finds > _MANY_READ else 1
-            if shape.times > _EXACT_TIMES // sooner and _passed(shape, lines[index], number + index, sooner):
+            sooner = self._sooner()
+            often = shape.times > _EXACT_TIMES // sooner and not due
+            if often and _passed(shape, lines[index], number + index, sooner, times):
                 at, self._gap = index + 1, True
                 continue
             if at < index:
-                self._before = (number + index - 1, lines[index - 1])
-                self._gap = True
+                self._pass_over(number + index - 1, lines[index - 1])
             owed = self.owed
-            self._finds += 1
             yield from self._read(lines[index], number + index, True)
             at = index + 1
-            if shape.times > _CONTEXT_TIMES:
+            if shape.times > _CONTEXT_TIMES // sooner:
                 self.owed = owed
         while self.owed and at < last:
             yield from self._read(lines[at], number + at, False)
             at += 1
             self.owed -= 1
         if at < last:
-            self._gap = True
-            self._before = (number + last - 1, lines[last - 1])
+            self._pass_over(number + last - 1, lines[last - 1])
 
-    def _learn(self, shapes: list[bytes]) -> None:
+    def _pass_over(self, number: int, line: bytes) -> None:
+        self._gap, self._before = True, (number, line)
+
+    def _sooner(self) -> int:
+        """How many times fewer lines of one kind are a flood, after what was read."""
+        if self._pieces <= _MANY_READ:
+            return 1
+        return _SOONER if self._pieces <= _MANY_READ + _MORE_READ else _SOONER * _SOONER
+
+    def _finds(self, lines: list[bytes], shapes: list[bytes], hot: dict[bytes, _Kind]) -> Iterable[tuple[int, int]]:
+        """The indexes of lines that are to be looked at, each with the number of lines that it stands for.
+
+        In a block of very many lines a flood is counted all at once: each of its lines once where they are few, one
+        line for all where they are many.
+        """
+        if len(lines) < _DENSE:
+            return [(index, 1) for index, shape in enumerate(shapes) if shape in hot]
+        many = {shape: kind for shape, kind in hot.items() if kind.times > _SAMPLED_TIMES}
+        if not many:
+            return [(index, 1) for index, shape in enumerate(shapes) if shape in hot]
+        few = hot.keys() - many.keys()
+        found = [(index, 1) for index, shape in enumerate(shapes) if shape in few] if few else []
+        if one := {shape for shape, kind in many.items() if kind.full}:
+            times, place = Counter(shapes), dict(zip(shapes, range(len(shapes)), strict=True))
+            found += [(place[shape], times[shape]) for shape in one]
+        if each := many.keys() - one:
+            times, place = Counter(lines), dict(zip(lines, range(len(lines)), strict=True))
+            found += [(index, times[line]) for line, index in place.items() if shapes[index] in each]
+        return sorted(found)
+
+    def _learn(self, unique: set[bytes], lines: int) -> None:
         """Searches the shapes that were not seen yet and sorts them into the two kinds."""
-        self._flood = {}
-        fresh = set(shapes)
-        fresh -= self._dull
+        self._flood, self._due = {}, set()
+        self._blocks += 1
+        fresh = unique - self._dull
         fresh -= self._known.keys()
         if not fresh:
             return
-        if len(self._dull) > _SHAPES:
+        if len(self._dull) > _SHAPES and 2 * len(fresh) < lines:  # else nothing comes twice, and none is remembered
             self._dull.clear()
         if len(self._known) > _SHAPES:
             rare = [shape for shape, known in self._known.items() if known.times <= _EXACT_TIMES]
             for shape in rare:
                 del self._known[shape]
-        listed = list(fresh)
-        text = b"\n".join(listed)
-        place, start = 0, 0  # a shape's index and where it begins in the text
-        match = self._search(text)
-        hot = []
-        while match:
-            found = match.start()
-            while start + len(listed[place]) < found:
-                start += len(listed[place]) + 1
-                place += 1
-            hot.append(listed[place])
-            match = self._search(text, start + len(listed[place]))
-        if len(hot) > _FLOOD:
-            self._flood = self._alike(hot)
-            fresh -= self._flood.keys()
+        if self._kinds:
+            fresh = self._settled(fresh)
+        words = self._words if self._unlike < _LOUD_SHAPES else self._strong()
+        found = words.over(b"\n".join(fresh))
+        hot = dict(found.lines())
+        if len(hot) > _FLOOD or (hot and len(self._known) > _LOUD_SHAPES):
+            self._flood |= self._alike(hot)
+            fresh -= hot.keys()
         else:
-            known = {shape: _Shape() for shape in hot if self._sure(shape)}
+            known = {shape: _Kind() for shape in hot if self._sure(shape)}
             self._known |= known
             fresh -= known.keys()
-        self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
+        if len(self._dull) <= _SHAPES:
+            self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
 
-    def _alike(self, hot: list[bytes]) -> dict[bytes, _Shape]:
-        """The shapes of a flood that are worth reading, those that differ in hexadecimal numbers only with one count.
+    def _settled(self, fresh: set[bytes]) -> set[bytes]:
+        """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
+        if self._alike_share < _FEW_ALIKE and self._blocks % _ASKED_AGAIN:
+            return fresh
+        shapes = list(fresh)
+        keys = b"\n".join(shapes).translate(None, _NUMBERS).split(b"\n")
+        times = Counter(keys)
+        settled = {}
+        for key in times.keys() & self._kinds.keys():
+            kind = self._kinds[key]
+            if kind is None or (kind.sampled is not None and not (kind.codes and self._new_codes)):
+                settled[key] = kind
+        self._alike_share = sum(times[key] for key in settled) / len(shapes)
+        if not settled:
+            return fresh
+        place = dict(zip(keys, shapes, strict=True))
+        for key, kind in settled.items():
+            if kind is not None and kind.sampled is not None:
+                kind.times += times[key]
+                kind.sampled.times += times[key] - 1
+                self._flood[place[key]] = kind
+                self._due.add(place[key])
+        if len(settled) == len(times):
+            return set()
+        return {shape for shape, key in zip(shapes, keys, strict=True) if key not in settled}
 
-        So is, once there are thousands that are not alike, what begins with the same word that a signature needs; what
-        only sounds like an error is passed over then.
+    def _alike(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
+        """The shapes of a flood that are worth reading, those that differ in numbers only with one count.
+
+        So is, once there are thousands that are not alike, what holds the same words of signatures; what only sounds
+        like an error is passed over then.
         """
-        kept: dict[bytes, _Shape] = {}
+        kept: dict[bytes, _Kind] = {}
         kinds = self._kinds
-        for shape, key in zip(hot, _VARIES.sub(b"0", b"\n".join(hot)).split(b"\n"), strict=True):
-            if key in kinds:
-                kind = kinds[key]
-            elif self._unlike < _LOUD_SHAPES:
+        text = b"\n".join(hot)
+        keys = text.translate(None, _NUMBERS).split(b"\n")
+        letters = text.translate(LETTERS).split(b"\n")
+        for (shape, word), key, said in zip(hot.items(), keys, letters, strict=True):
+            kind = kinds.get(key, _NEW)
+            if kind is _NEW and self._unlike < _LOUD_SHAPES:
                 self._unlike += 1
-                kind = kinds[key] = _Shape() if self._sure(shape) else None
-            else:
-                found = self._strong(shape)
-                kind = kinds.setdefault(b"\n" + found.group(), _Shape()) if found else None
+                kind = kinds[key] = _Kind() if self._sure(shape) else None
+            elif kind is _NEW:
+                like = word, self._strong().parts.intersection(said.split())
+                kind = kinds.get(like, _NEW)
+                if kind is _NEW:
+                    kind = kinds[like] = _Kind() if self._strong().held_by(shape) else None
             if kind is None:
                 continue
-            if kind.sampled is not None and kind.times % _gap(kind.times):
+            if kind.sampled is not None and not (kind.codes and self._new_codes):
                 kind.times += 1
-                kind.sampled.times += 1
-            else:
-                kept[shape] = kind
+                if kind.times % _gap(kind.times):
+                    kind.sampled.times += 1
+                    continue
+                self._due.add(shape)
+            kept[shape] = kind
         return kept
 
     def counted(self) -> Iterator[Piece]:
@@ -539,40 +539,47 @@ class _Walk:
 
     def _read(self, line: bytes, number: int, found: bool) -> Iterator[Piece]:
         """The pieces of one line: between carriage returns, and of a long one those with a find in them."""
-        parts = [line]
         if b"\r" in line:
             parts = [part for part in line.split(b"\r") if part.strip()] or [b""]
             if not found:
                 parts = parts[-_STRETCHES:]
+            elif len(parts) > 1:
+                parts = self._hot_parts(parts, number)
+        else:
+            parts = [line]
         for part in parts:
-            if len(parts) > 1 and found and self._is_dull(part, number):
-                continue
             if len(part) <= LONGEST or not found:
                 yield self._made(number, part[:LONGEST], found)
                 continue
-            low = part.translate(SHAPE)
-            match = self._search(low)
+            finds = self._words.over(part.translate(SHAPE))
+            at = finds.first()
             for _ in range(_STRETCHES):
-                if match is None:
+                if at is None:
                     break
-                start = match.start() - _BEFORE if match.start() > LONGEST - _BEFORE else 0
+                start = at - _BEFORE if at > LONGEST - _BEFORE else 0
                 yield self._made(number, part[start : start + LONGEST], True)
-                match = self._search(low, max(start + LONGEST, match.start() + 1))
+                at = finds.first(max(start + LONGEST, at + 1))
 
-    def _is_dull(self, part: bytes, number: int) -> bool:
-        """Whether a part between carriage returns needs no reading: nothing in it, or one of a flood, which counts."""
-        shape = part.translate(SHAPE)
-        if not self._search(shape):
-            return True
-        if len(shape) > _SHAPE_LENGTH:
-            return False
-        known = self._known.setdefault(shape, _Shape())
-        known.times += 1
-        return known.times > _EXACT_TIMES and _passed(known, part, number)
+    def _hot_parts(self, parts: list[bytes], number: int) -> list[bytes]:
+        """The parts between carriage returns that are to be read: those with a find, and of a flood some."""
+        shapes = b"\n".join(parts).translate(SHAPE).split(b"\n")
+        hot = dict(self._words.over(b"\n".join(set(shapes))).lines())
+        kept = []
+        for part, shape in zip(parts, shapes, strict=True):
+            if shape not in hot:
+                continue
+            if len(shape) <= _SHAPE_LENGTH:
+                kind = self._known.setdefault(shape, _Kind())
+                kind.times += 1
+                if kind.times > _EXACT_TIMES and _passed(kind, part, number, 1, 1):
+                    continue
+            kept.append(part)
+        return kept
 
     def _made(self, number: int, raw: bytes, found: bool) -> Piece:
         made = Piece(number, raw, found, self._gap, self._before if found else None)
         self._gap, self._before = False, None
+        self._pieces += 1
         return made
 
 
@@ -581,20 +588,23 @@ def _gap(times: int) -> int:
     return max(_SAMPLE, times // _SPARSER)
 
 
-def _passed(shape: _Shape, line: bytes, number: int, sooner: int = 1) -> bool:
-    """Whether a line of a flood needs no reading; it is counted then."""
-    many = shape.times > _SAMPLED_TIMES // sooner
+def _passed(kind: _Kind, line: bytes, number: int, sooner: int, times: int) -> bool:
+    """Whether a line of a flood, which stands for so many, needs no reading; it is counted then."""
+    if (b"Xid" in line) and (code := _CODES.search(line)) and code[1] not in kind.codes:
+        kind.codes.add(code[1])
+        return False
+    many = kind.times > _SAMPLED_TIMES // sooner
     piece = None
-    if not many or len(shape.exact) < _EXACT:
+    if not many or len(kind.exact) < _EXACT:
         plain = _TIMES.sub(b"", line[:LONGEST])
-        piece = shape.exact.get(plain)
-        if piece is None and len(shape.exact) < _EXACT:
-            shape.exact[plain] = Piece(number, line[:LONGEST], True, True, late=True, times=0)
+        piece = kind.exact.get(plain)
+        if piece is None and len(kind.exact) < _EXACT:
+            kind.exact[plain] = Piece(number, line[:LONGEST], True, True, late=True, times=0)
     if piece is None:
-        if not many or shape.times % _gap(shape.times) == 0:
+        if not many or kind.times % _gap(kind.times) < times == 1:
             return False
-        if shape.sampled is None:
-            shape.sampled = Piece(number, b"", True, True, late=True, times=0)
-        piece = shape.sampled
-    piece.number, piece.raw, piece.times = number, line[:LONGEST], piece.times + 1
+        if kind.sampled is None:
+            kind.sampled = Piece(number, b"", True, True, late=True, times=0)
+        piece = kind.sampled
+    piece.number, piece.raw, piece.times = number, line[:LONGEST], piece.times + times
     return True

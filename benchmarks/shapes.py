@@ -1,0 +1,146 @@
+"""Logs of one shape each, of any size, that `envkit explain` has to get through: what changes in a line differs.
+
+Each ends with the same error, which the answer must find.  Names and numbers follow from a seed.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+END = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+"""The last line of each."""
+
+_XIDS = (31, 43, 45, 48, 63, 74, 79, 94, 119, 154)
+
+
+def _vocabulary(chance: random.Random) -> list[str]:
+    return ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 11))) for _ in range(20_000)]
+
+
+def _hex(chance: random.Random, digits: int) -> str:
+    return f"{chance.getrandbits(4 * digits):0{digits}x}"
+
+
+def _uuid(chance: random.Random) -> str:
+    return "-".join(_hex(chance, digits) for digits in (8, 4, 4, 4, 12))
+
+
+def _words(chance: random.Random, form: str, count: int) -> Iterator[str]:
+    known = _vocabulary(chance)
+    while True:
+        yield form.format(" ".join(chance.choices(known, k=count)))
+
+
+def _lines(form: Callable[[random.Random, int], str]) -> Callable[[random.Random], Iterator[str]]:
+    def lines(chance: random.Random) -> Iterator[str]:
+        number = 0
+        while True:
+            number += 1
+            yield form(chance, number)
+
+    return lines
+
+
+def _xid(chance: random.Random, number: int) -> str:
+    return (
+        f"[{number / 7:12.6f}] NVRM: Xid (PCI:0000:{chance.randrange(256):02x}:00): {chance.choice(_XIDS)}, "
+        f"pid={chance.randrange(99_999)}, name=python3, Ch {_hex(chance, 8)}, intr {_hex(chance, 8)}. MMU Fault: "
+        f"ENGINE GRAPHICS GPCCLIENT_T1_{chance.randrange(9)} faulted @ 0x{_hex(chance, 4)}_{_hex(chance, 8)}. "
+        "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
+    )
+
+
+def _memory(chance: random.Random, number: int) -> str:
+    tried, free, total = (chance.randrange(99_999) / 100 for _ in range(3))
+    return (
+        f"[rank{number % 8}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried:.2f} MiB. "
+        f"GPU {number % 8} has a total capacity of {total:.2f} GiB of which {free:.2f} MiB is free.\n"
+    )
+
+
+def _traceback(chance: random.Random, number: int) -> str:
+    name = _hex(chance, 6)
+    return (
+        "Traceback (most recent call last):\n"
+        f'  File "/app/{name}/train.py", line {number % 999}, in step_{name}\n'
+        f"    loss = model_{name}(batch)\n"
+        f"ValueError: shape {name} of {_hex(chance, 8)} is not what was asked for\n"
+    )
+
+
+def _bar(chance: random.Random, number: int) -> str:
+    share = number % 100
+    tail = (
+        f"{number % 5000}/5000 [00:{number % 60:02d}<00:10, {chance.random() * 9:.2f}it/s, loss={chance.random():.4f}]"
+    )
+    return f"\rEpoch {number // 5000}: {share:3d}%|{'█' * (share // 5):<20}| {tail}"
+
+
+def _json(chance: random.Random, number: int) -> str:
+    return (
+        f'{{"ts": {1.7e9 + number / 10:.1f}, "level": "error", "msg": "request {_uuid(chance)} failed: '
+        f'{_hex(chance, 12)}"}}\n'
+    )
+
+
+def _letters(chance: random.Random, number: int) -> str:
+    return "".join(chance.choices(string.ascii_letters + string.digits + "+/", k=76)) + "\n"
+
+
+SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
+    "words": lambda chance: _words(chance, "{}\n", 10),
+    "words of an error": lambda chance: _words(chance, "error: {} failed\n", 10),
+    "words of an error of CUDA": lambda chance: _words(chance, "RuntimeError: CUDA error: unknown error in {}\n", 8),
+    "words without a line's end": lambda chance: _words(chance, "{} ", 10),
+    "words of an error without a line's end": lambda chance: _words(chance, "{} failed with an error ", 6),
+    "hexadecimal": _lines(lambda chance, number: f"request {_hex(chance, 16)} at 0x{_hex(chance, 12)} failed\n"),
+    "hexadecimal of an error of CUDA": _lines(
+        lambda chance, number: f"CUDA error: an illegal memory access was encountered at 0x{_hex(chance, 12)}\n"
+    ),
+    "UUIDs": _lines(lambda chance, number: f"ERROR request {_uuid(chance)}: CUDA error: out of memory\n"),
+    "UUIDs of talk": _lines(
+        lambda chance, number: f"INFO request {_uuid(chance)} is done in {chance.random():.3f} s\n"
+    ),
+    "decimals": _lines(_memory),
+    "Xids": _lines(_xid),
+    "tracebacks": _lines(_traceback),
+    "short lines": _lines(lambda chance, number: f"{number % 977}\n"),
+    "short words": lambda chance: _words(chance, "{}\n", 1),
+    "progress bars": _lines(_bar),
+    "NUL bytes": _lines(lambda chance, number: f"step {number}\0\0\0 loss {chance.random():.4f}\0 failed\n"),
+    "JSON": _lines(_json),
+    "colours": _lines(
+        lambda chance, number: f"\x1b[31mERROR\x1b[0m \x1b[1m{_hex(chance, 8)}\x1b[0m: \x1b[33mcannot open it\x1b[0m\n"
+    ),
+    "base64": _lines(_letters),
+}
+"""By name, the endless stretches of each."""
+
+
+def write(path: Path, shape: str, size: int) -> None:
+    """Writes a log of ``size`` bytes, and a line; raises KeyError for a shape that is not there."""
+    stretches = SHAPES[shape](random.Random(7))
+    left = size
+    with path.open("w", encoding="utf-8", newline="") as out:
+        while left > 0:
+            text = "".join(stretch for stretch, _ in zip(stretches, range(2000), strict=False))
+            left -= out.write(text)
+        out.write("\n" + END)
+
+
+def write_ranks(folder: Path, count: int) -> None:
+    """Writes the logs of so many ranks of one job: one of them fails by itself, the others time out waiting for it."""
+    for rank in range(count):
+        lines = [f"2026-03-01 12:{number % 60:02d}:00,1 - trainer - INFO - step {number}\n" for number in range(40)]
+        if rank == count // 3:
+            lines += [f"[rank{rank}]: Traceback (most recent call last):\n", f"[rank{rank}]: {END}"]
+        else:
+            lines.append(
+                f"[rank{rank}]:[E301 12:50:51.713449198 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught "
+                "collective operation timeout: WorkNCCL(SeqNum=610, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+                "Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+            )
+        (folder / f"rank{rank}.log").write_text("".join(lines))

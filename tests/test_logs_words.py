@@ -1,0 +1,92 @@
+"""Looking for a thousand words at once gives what looking for each of them would."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from logs import reading
+
+from envkit.logs.reader import _matcher
+from envkit.logs.words import Words
+
+KNOWN = [
+    b"cuda error",
+    b"error",
+    b"an illegal memory access",
+    b"fail",
+    b"failed to",
+    b"nccl",
+    b"ccl warn",
+    b"uda error:",
+]
+
+
+def text_of(chance: random.Random, known: list[bytes]) -> bytes:
+    """Random letters with words and their beginnings among them."""
+    parts = []
+    for _ in range(chance.randrange(1, 60)):
+        word = chance.choice(known)
+        parts.append(
+            chance.choice((word, word[: chance.randrange(len(word))], bytes(chance.choices(b"cudaerofil \n", k=7))))
+        )
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_words_of_a_text_are_found_and_no_others(seed: int) -> None:
+    chance = random.Random(seed)
+    text = text_of(chance, KNOWN)
+    words = Words(KNOWN)
+    assert sorted(words.held_by(text)) == sorted(word for word in KNOWN if word in text)
+    found = dict(words.over(text).lines())
+    assert set(found) == {line for line in text.split(b"\n") if any(word in line for word in KNOWN)}
+    assert all(word in line for line, word in found.items())
+    places = [at for word in KNOWN for at in range(len(text)) if text.startswith(word, at)]
+    assert sorted(at for at, _ in words.over(text).all()) == sorted(places)
+
+
+def test_the_words_of_the_signatures_are_found_each_in_its_own() -> None:
+    words = _matcher().worth
+    listed = sorted(_matcher()._stretches)
+    assert len(listed) > 1000
+    for word in listed:
+        assert word in words.held_by(b"a line " + word + b" and more"), word
+    strong = _matcher().strong
+    assert strong.held_by(b"error: it failed") == [] and strong.held_by(b"cuda error: unknown")
+
+
+def test_a_word_that_is_too_short_is_refused_and_no_words_find_nothing() -> None:
+    with pytest.raises(ValueError, match="b'oom' is shorter than 4 bytes"):
+        Words([b"out of memory", b"oom"])
+    assert Words([]).held_by(b"anything") == [] and Words([b"word"]).held_by(b"") == []
+    assert Words([b"word", b"\xe2\x9d\xb1 "]).held_by("a ❱ 12 word".encode()) == [b"\xe2\x9d\xb1 ", b"word"]
+
+
+def test_the_first_word_behind_a_place() -> None:
+    finds = Words([b"error", b"fail"]).over(b"error and fail and error")
+    assert [finds.first(at) for at in (0, 1, 10, 11, 20)] == [0, 10, 10, 19, None]
+
+
+def test_an_xid_of_another_kind_in_a_flood_is_read() -> None:
+    flood = [
+        f"[{number}.000001] NVRM: Xid (PCI:0000:3b:00): 13, pid={number}, Graphics Exception\n"
+        for number in range(9000)
+    ]
+    flood[8000] = "[8000.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=8000, GPU has fallen off the bus.\n"
+    flood[8500] = "[8500.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=8500, Graphics Exception\n"
+    seen = reading("".join(flood))
+    assert {"79", "48", "13"} <= {event.values.get("xid") for event in seen.events}
+
+
+@pytest.mark.parametrize("form", ["error {} failed", "CUDA error: unknown error in {}", "{}"])
+def test_the_one_error_in_a_flood_of_changing_words_is_read(form: str) -> None:
+    chance = random.Random(5)
+    lines = [
+        form.format(" ".join("".join(chance.choices("ghijklmnopqrstuvwxyz", k=6)) for _ in range(6)))
+        for _ in range(12_000)
+    ]
+    lines[11_000] = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    seen = reading("\n".join(lines) + "\n")
+    (found,) = [event for event in seen.events if event.category == "illegal-memory-access"]
+    assert found.line.number == 11_001
