@@ -122,6 +122,12 @@ def test_the_exit_code_is_3_only_where_the_answer_could_change_it(envkit: Envkit
     assert envkit("Dockerfile").code == 3, "the doubt of a check weighs what its finding does"
 
 
+def test_a_torch_that_came_after_the_facts_leaves_a_file_decided() -> None:
+    later = f"{PLAIN}RUN pip install torch==2.99.0 --index-url https://download.pytorch.org/whl/cu121\n"
+    result = written.judged("torch-build-missing", "dockerfile", later, facts.load())
+    assert (result.outcome, result.at_most) == (Outcome.UNKNOWN, Severity.WARNING)
+
+
 def test_many_files_are_as_undecided_as_the_worst(envkit: Envkit, tmp_path: Path) -> None:
     (tmp_path / "a.Dockerfile").write_text(f"{PLAIN}{UNREAD}")
     (tmp_path / "b.Dockerfile").write_text(f"{PLAIN}RUN pip install --no-cache-dir numpy==2.2.0\n")

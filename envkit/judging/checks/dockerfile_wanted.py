@@ -54,7 +54,8 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
         if misfit and not _there(dockerfile, one):
             yield error(f"{misfit.message}, so that the build ends here", one.span, misfit.facts, misfit.fix)
     skip_if(not asked, "no build of torch is named")
-    unknown_if(open_, open_)
+    # A release that the facts do not list is most likely one that came after them, and the installer says what lacks.
+    unknown_if(open_, open_, Severity.WARNING)
 
 
 def torch_index_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
