@@ -58,7 +58,7 @@ def same(name: str, asked: object, answer: T) -> T:
     if given is not None:
         given.setdefault(name, {})[question] = now
     else:
-        assert now == stored(name).get(question, now), WRITES
+        assert now == stored(name).get(question, now), f"{WRITES}: {_plain(answer)[:4_000]}"
     return answer
 
 
