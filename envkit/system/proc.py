@@ -358,7 +358,9 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     thread.start()
 
     def wait() -> Result:
-        thread.join()
+        # Python's handler of a signal that comes between its last look and the wait itself runs after the wait alone.
+        while thread.is_alive():
+            thread.join(_ASKED_EVERY_S)
         if failed:
             raise failed[0]
         if not done:
