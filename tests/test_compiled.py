@@ -140,6 +140,7 @@ def content(data: bytes, member: str) -> str:
 # What comes of it.
 
 
+@pytest.mark.slow
 def test_a_package_is_compiled_against_the_torch_of_the_lock_and_pinned(index: Index, job: Job) -> None:
     file = source(index, needs=("b>=1",), requires=("torch", "helper"))
     index.add("b", "1.5")

@@ -355,6 +355,7 @@ def test_a_code_above_128_is_a_signal(docker: FakeDocker, engine: DockerEngine, 
     assert (done.exit, done.timed_out) == (exit, False)
 
 
+@pytest.mark.slow
 def test_a_run_past_its_time_or_stopped_is_killed(docker: FakeDocker, engine: DockerEngine) -> None:
     docker.ends = False
     ends(docker, 137)

@@ -29,7 +29,8 @@ KNOWN = {"V": "v w", "E": "", "N": "12.4.1", "HOME": "/root", "A": "arm64"}
 def read(script: str, env: dict[str, str | None] | None = None, cwd: str = "", shell: str = "sh") -> Script:
     """The script as it would stand in a file from its first line on."""
     found = commands(Text.of(script, "Dockerfile"), env or {}, cwd, dialect=shell)
-    return answers.same("scripts", (script, env, cwd, shell), found)
+    # Digesting what a script of some MB comes to takes seconds, and such a script is about bounds alone.
+    return answers.same("scripts", (script, env, cwd, shell), found) if len(script) < 10_000 else found
 
 
 def said(found: Sequence[Command]) -> list[str]:

@@ -490,6 +490,7 @@ def helper(tmp_path: Path, patch: pytest.MonkeyPatch, host: str = "h.io") -> Fak
     return FakeProgram(tmp_path / "helper", "docker-credential-own", patch)
 
 
+@pytest.mark.slow
 def test_credentials_are_docker_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = helper(tmp_path, monkeypatch)
     made.on("get", json.dumps({"Username": "me", "Secret": "s"}), does='cat > "$D/asked"')
@@ -588,6 +589,7 @@ def test_why_mmdebstrap_failed(tmp_path: Path, debian: Callable[..., FakeProgram
     assert told == message and not list((tmp_path / "cache" / "bases").glob("*.tar"))
 
 
+@pytest.mark.slow
 def test_a_long_failure_is_cut_and_a_slow_one_ended(
     tmp_path: Path, debian: Callable[..., FakeProgram], monkeypatch: pytest.MonkeyPatch
 ) -> None:

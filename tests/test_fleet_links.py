@@ -227,6 +227,7 @@ print(json.dumps({{"nonce": asked["nonce"], "outcome": "failed" if bad else "pas
 """
 
 
+@pytest.mark.slow
 def test_nodes_go_through_the_rounds_without_a_leader(tmp_path: Path) -> None:
     """Each node a thread; n8 did not pass and takes no part."""
     run = fleet.run(links="pairs", trial_s=30.0, created=time.time())

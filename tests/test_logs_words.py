@@ -79,6 +79,7 @@ def test_an_xid_of_another_kind_in_a_flood_is_read() -> None:
     assert {"79", "48", "13"} <= {event.values.get("xid") for event in seen.events}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["error {} failed", "CUDA error: unknown error in {}", "{}"])
 def test_the_one_error_in_a_flood_of_changing_words_is_read(form: str) -> None:
     chance = random.Random(5)

@@ -142,6 +142,7 @@ def test_a_failure_of_the_world_is_named(podman: FakePodman, engine: PodmanEngin
     assert failing(podman, engine, context, "", exit=4).message == "podman refused: exit code 4"
 
 
+@pytest.mark.slow
 def test_a_build_without_an_end_names_its_step(podman: FakePodman, engine: PodmanEngine, context: Path) -> None:
     podman.on("'build '*", does="echo 'STEP 1/1: RUN make'; sleep 60")
     with pytest.raises(Undecided) as caught:

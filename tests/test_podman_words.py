@@ -95,6 +95,7 @@ def test_every_question_asks_for_errors_alone(podman: FakePodman) -> None:
     assert (podman.folder / "lines").read_text() == "--log-level=error\037a\037b\037\036"
 
 
+@pytest.mark.slow
 def test_a_question_without_an_answer_ends(podman: FakePodman) -> None:
     podman.on("slow", does="sleep 60")
     message, fix = refused(Undecided, lambda: podman_cli.ask("slow", timeout_s=0.3))
@@ -274,6 +275,7 @@ def test_why_no_registry_served_is_told(
     assert told == message or (not message and "podman's store /nowhere/storage" in told)
 
 
+@pytest.mark.slow
 def test_a_silent_registry_is_given_up_and_one_that_speaks_is_not(
     podman: FakePodman, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -637,6 +639,7 @@ def test_a_code_above_128_is_a_signal(ready: FakePodman, engine: PodmanEngine, c
     assert (done.exit, done.timed_out) == (exit, False)
 
 
+@pytest.mark.slow
 def test_a_run_past_its_time_is_ended(ready: FakePodman, engine: PodmanEngine) -> None:
     ready.on("'start '*", does="sleep 60")
     assert engine.run(IMAGE, [], payload=b"", timeout_s=0.3, say=quiet).timed_out
@@ -715,6 +718,7 @@ def test_what_is_not_there_is_said_before_a_container_is_made(
     assert ready.lines("create") == []
 
 
+@pytest.mark.slow
 def test_a_container_that_cannot_be_removed_hides_nothing(
     ready: FakePodman, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -777,6 +781,7 @@ def test_what_is_compiled_comes_back(
     assert message == "what the container left in /work/out has more than 0 GB"
 
 
+@pytest.mark.slow
 def test_of_a_compile_that_made_nothing_or_hung_nothing_comes_back(
     ready: FakePodman, engine: PodmanEngine, tmp_path: Path
 ) -> None:
@@ -862,6 +867,7 @@ def reaped(podman: FakePodman, heard: str) -> Completed:
     return proc.run(reaper.command("c1", str(podman.path)), timeout_s=60, stdin=heard)
 
 
+@pytest.mark.slow
 def test_a_container_is_removed_where_envkit_said_nothing(podman: FakePodman) -> None:
     assert reaper.command("c1", "p") == [sys.executable, "-P", "-S", reaper.__file__, "c1", "p"]
     assert reaped(podman, "\n").exit == 0 and podman.lines() == []

@@ -98,6 +98,7 @@ def test_a_command_that_fails_ends_envkit_alike(job: Job, code: int, state: dict
     assert done.returncode == code and [line.split(" (signal")[0] for line in lines] == said, done.stderr
 
 
+@pytest.mark.slow
 def test_the_output_of_a_failure_is_explained_and_kept(job: Job) -> None:
     job.ends(1)
     job.podman.on("'run '*", "nothing that anybody knows\n", exit=1)
