@@ -29,8 +29,9 @@ KNOWN = {"V": "v w", "E": "", "N": "12.4.1", "HOME": "/root", "A": "arm64"}
 def read(script: str, env: dict[str, str | None] | None = None, cwd: str = "", shell: str = "sh") -> Script:
     """The script as it would stand in a file from its first line on."""
     found = commands(Text.of(script, "Dockerfile"), env or {}, cwd, dialect=shell)
-    # Digesting what a script of some MB comes to takes seconds, and such a script is about bounds alone.
-    return answers.same("scripts", (script, env, cwd, shell), found) if len(script) < 10_000 else found
+    # What a script comes to that is made to reach a bound takes seconds to digest.
+    ordinary = len(script) < 10_000 and sum(len(each.words) for each in found.commands) < 10_000
+    return answers.same("scripts", (script, env, cwd, shell), found) if ordinary else found
 
 
 def said(found: Sequence[Command]) -> list[str]:

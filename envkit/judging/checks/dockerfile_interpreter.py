@@ -12,7 +12,7 @@ from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
-from envkit.subjects.dockerfile import Command, Dockerfile, Stage, Step
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases without a Python of their own
 # The last releases whose packages python and python-pip are Python 2.
@@ -57,16 +57,25 @@ def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
 
 def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command, str]]:
     """The commands that surely find no pip, or no ``python``, with its name."""
-    before: list[tuple[Step, Command]] = []
+    lacking = {*_FIXES}  # what nothing up to here brings
     starts = _started(dockerfile) if stage.index == dockerfile.target.index else ()
     for step in _line(dockerfile, stage):
         if _brings(step):
             return
-        for command in step.commands if step.name == "RUN" or step in starts else ():
+        if step.name != "RUN" and step not in starts:
+            continue
+        installs: dict[int, list[Install]] = {}
+        for install in step.installs:
+            installs.setdefault(install.span.line, []).append(install)
+        for at, command in enumerate(step.commands):
             name = _called(command, stage)
-            if name and not _forgiven(step, command) and _lacks(name, before):
+            if name in lacking and not _forgiven(step, at):
                 yield step, command, name
-            before.append((step, command))
+            lines = range(command.span.line, (command.span.end_line or command.span.line) + 1)
+            own = [one for line in lines for one in installs.get(line, ()) if stack.inside(command.span, one.span)]
+            lacking -= _brought(command, own)
+            if not lacking:
+                return
 
 
 def _started(dockerfile: Dockerfile) -> tuple[Step, ...]:
@@ -130,26 +139,20 @@ def _called(command: Command, stage: Stage) -> str:
     return name if command.sure and name in _FIXES and not old else ""
 
 
-def _forgiven(step: Step, command: Command) -> bool:
-    """Whether the build goes on where it fails: ``||`` follows, or it is a condition."""
-    at = step.commands.index(command)
+def _forgiven(step: Step, at: int) -> bool:
+    """Whether the build goes on where the step's command number ``at`` fails: ``||`` follows, or it is a condition."""
     return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
 
 
-def _lacks(name: str, before: Sequence[tuple[Step, Command]]) -> bool:
-    """Whether surely nothing before brings a program of that name."""
-    for step, command in before:
-        opaque = command.program in _OPAQUE or command.program in system.SHELLS or "/" in command.words[0].text
-        own = command.program.startswith("python") and command.args[:2] != ("-m", "pip")
-        if opaque or not command.sure or own or command.program in (".", "source", "eval"):
-            return False
-        if any(link.name.rsplit("/", 1)[-1] == name for link in system.links(command)):
-            return False
-        if any(_could_bring(name, one.name) for one in step.installs if stack.inside(command.span, one.span)):
-            return False
-        if command.program in system.APT and any(not word.sure for word in command.words):
-            return False
-    return True
+def _brought(command: Command, installs: Sequence[Install]) -> set[str]:
+    """The programs of _FIXES that a command may bring; ``installs`` are its own."""
+    opaque = command.program in _OPAQUE or command.program in system.SHELLS or "/" in command.words[0].text
+    own = command.program.startswith("python") and command.args[:2] != ("-m", "pip")
+    hidden = command.program in system.APT and any(not word.sure for word in command.words)
+    if opaque or not command.sure or own or hidden or command.program in (".", "source", "eval"):
+        return {*_FIXES}
+    links = {link.name.rsplit("/", 1)[-1] for link in system.links(command)}
+    return links | {name for name in _FIXES if any(_could_bring(name, one.name) for one in installs)}
 
 
 def _could_bring(name: str, package: str) -> bool:
