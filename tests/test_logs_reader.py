@@ -6,9 +6,13 @@ import codecs
 import gzip
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tracemalloc
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from fuzzed import examples
@@ -395,6 +399,27 @@ def test_a_flood_hides_nothing_and_keeps_little() -> None:
     assert [event.line.rank for event in mine].count(7) == 1
     assert sum(event.line.times for event in mine) == 6001
     assert any("fallen off the bus" in event.line.text for event in seen.events)
+
+
+_FLOOD = """
+import test_logs_reader as tests
+flood = "".join(f"{tests.ILLEGAL} on attempt {index}\\n" for index in range(3000))
+print([event.line for event in tests.reading(flood + f"[rank7]: {tests.ILLEGAL}\\n" + flood).events])
+"""
+
+
+def test_what_is_read_of_a_flood_does_not_hang_on_the_order_of_a_set() -> None:
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", _FLOOD],
+            cwd=Path(__file__).parent,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
 
 
 def test_a_flood_between_carriage_returns_is_read_in_part_and_counted() -> None:

@@ -375,8 +375,11 @@ class _Walk:
         codes = set(_CODES.findall(block)) if b"Xid (" in block else self._codes
         self._new_codes = not codes <= self._codes
         self._codes |= codes
-        self._learn(set(shapes), len(shapes))
-        hot = {shape: known for shape in set(shapes) & self._known.keys() if (known := self._known[shape])}
+        unique = dict.fromkeys(
+            shapes
+        )  # a set would have another order in each run, and so other lines of a flood be read
+        self._learn(unique, len(shapes))
+        hot = {shape: self._known[shape] for shape in unique if shape in self._known}
         hot |= self._flood
         if not hot and not self.owed:
             body = block.removesuffix(b"\n")
@@ -443,12 +446,11 @@ class _Walk:
             found += [(index, times[line]) for line, index in place.items() if shapes[index] in each]
         return sorted(found)
 
-    def _learn(self, unique: set[bytes], lines: int) -> None:
+    def _learn(self, unique: Iterable[bytes], lines: int) -> None:
         """Searches the shapes that were not seen yet and sorts them into the two kinds."""
         self._flood, self._due = {}, set()
         self._blocks += 1
-        fresh = unique - self._dull
-        fresh -= self._known.keys()
+        fresh = [shape for shape in unique if shape not in self._dull and shape not in self._known]
         if not fresh:
             return
         if len(self._dull) > _SHAPES and 2 * len(fresh) < lines:  # else nothing comes twice, and none is remembered
@@ -464,29 +466,28 @@ class _Walk:
         hot = dict(found.lines())
         if len(hot) > _FLOOD or (hot and len(self._known) > _LOUD_SHAPES):
             self._flood |= self._alike(hot)
-            fresh -= hot.keys()
+            fresh = [shape for shape in fresh if shape not in hot]
         else:
             known = {shape: _Kind() for shape in hot if self._sure(shape)}
             self._known |= known
-            fresh -= known.keys()
+            fresh = [shape for shape in fresh if shape not in known]
         if len(self._dull) <= _SHAPES:
             self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
 
-    def _settled(self, fresh: set[bytes]) -> set[bytes]:
+    def _settled(self, shapes: list[bytes]) -> list[bytes]:
         """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
         if self._alike_share < _FEW_ALIKE and self._blocks % _ASKED_AGAIN:
-            return fresh
-        shapes = list(fresh)
+            return shapes
         keys = b"\n".join(shapes).translate(None, _NUMBERS).split(b"\n")
         times = Counter(keys)
         settled = {}
-        for key in times.keys() & self._kinds.keys():
-            kind = self._kinds[key]
+        for key in times:
+            kind = self._kinds.get(key, _NEW)
             if kind is None or (kind.sampled is not None and not (kind.codes and self._new_codes)):
                 settled[key] = kind
         self._alike_share = sum(times[key] for key in settled) / len(shapes)
         if not settled:
-            return fresh
+            return shapes
         place = dict(zip(keys, shapes, strict=True))
         for key, kind in settled.items():
             if kind is not None and kind.sampled is not None:
@@ -495,8 +496,8 @@ class _Walk:
                 self._flood[place[key]] = kind
                 self._due.add(place[key])
         if len(settled) == len(times):
-            return set()
-        return {shape for shape, key in zip(shapes, keys, strict=True) if key not in settled}
+            return []
+        return [shape for shape, key in zip(shapes, keys, strict=True) if key not in settled]
 
     def _alike(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
         """The shapes of a flood that are worth reading, those that differ in numbers only with one count.
