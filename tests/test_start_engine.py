@@ -71,6 +71,6 @@ def test_a_start_of_a_file_is_what_runs(
     assert {name: variables.get(name) for name in expected} == expected
     assert (start.through, start.unset) == (("/e.sh",), ("TOKEN",))
     assert start.job == ("/e.sh", "python3", "-u", "train.py")
-    rows = dict(summary.image(image)[0].rows)
+    rows = dict(next(table for table in summary.image(image) if table.title.endswith("starts its job")).rows)
     assert rows["/e.sh changes NCCL_DEBUG"] == "not set to `WARN`"
     assert rows["user"].startswith("without a name, uid 4321")
