@@ -251,6 +251,7 @@ def seconds(text: str) -> float:
         (DEVEL, "ENV LD_LIBRARY_PATH=/usr/local/cuda-{n}/lib64:$LD_LIBRARY_PATH\n", ""),
         (DEVEL, "RUN git clone https://x.example/b{n} && cd b{n} && pip install .\n", ""),
         (DEVEL + "RUN <<E\n", "pip install p{n}\n", "E\n"),
+        (DEVEL, "RUN pip install torch==2.{n}.0 vllm==0.6.1 xformers==0.0.28\n", ""),
     ],
 )
 def test_many_lines_take_time_in_proportion(head: str, line: str, tail: str) -> None:

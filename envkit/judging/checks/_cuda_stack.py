@@ -11,7 +11,7 @@ from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._dockerfile import own
 from envkit.judging.checks._torch_fit import Build, cited
-from envkit.model import Observed, Reason, Span
+from envkit.model import Observed, Reason
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
@@ -49,14 +49,6 @@ def minor(version: str) -> str:
     """The first two numbers; "" for a version that has one alone."""
     parts = version.split(".")
     return ".".join(parts[:2]) if len(parts) > 1 else ""
-
-
-def inside(outer: Span, inner: Span) -> bool:
-    """Whether one stretch of a file lies in another."""
-    if outer.path != inner.path:
-        return False
-    end = (outer.end_line or outer.line, outer.end_column or 1 << 30)
-    return (outer.line, outer.column) <= (inner.line, inner.column) < end
 
 
 def stage_of(install: Install, dockerfile: Dockerfile) -> Stage:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile.files import NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
-from envkit.model import Severity, Skip, Unknown
+from envkit.model import Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch, Unread
 
 
@@ -55,6 +55,24 @@ def reached_commands(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Comman
         if step.name == "RUN":
             for command in step.commands:
                 yield index, step, command
+
+
+def _inside(outer: Span, inner: Span) -> bool:
+    """Whether one stretch of a file lies in another."""
+    if outer.path != inner.path:
+        return False
+    end = (outer.end_line or outer.line, outer.end_column or 1 << 30)
+    return (outer.line, outer.column) <= (inner.line, inner.column) < end
+
+
+def installs_of(step: Step) -> Iterator[tuple[Command, list[Install]]]:
+    """Each command of a step, with the installs that stand in its own text, not those of a list that it names."""
+    by_line: dict[int, list[Install]] = {}
+    for install in step.installs:
+        by_line.setdefault(install.span.line, []).append(install)
+    for command in step.commands:
+        lines = range(command.span.line, (command.span.end_line or command.span.line) + 1)
+        yield command, [one for line in lines for one in by_line.get(line, ()) if _inside(command.span, one.span)]
 
 
 def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from envkit.dockerfile import system
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._dockerfile import installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
@@ -64,15 +64,10 @@ def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command
             return
         if step.name != "RUN" and step not in starts:
             continue
-        installs: dict[int, list[Install]] = {}
-        for install in step.installs:
-            installs.setdefault(install.span.line, []).append(install)
-        for at, command in enumerate(step.commands):
+        for at, (command, own) in enumerate(installs_of(step)):
             name = _called(command, stage)
             if name in lacking and not _forgiven(step, at):
                 yield step, command, name
-            lines = range(command.span.line, (command.span.end_line or command.span.line) + 1)
-            own = [one for line in lines for one in installs.get(line, ()) if stack.inside(command.span, one.span)]
             lacking -= _brought(command, own)
             if not lacking:
                 return

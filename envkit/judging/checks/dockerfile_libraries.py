@@ -20,7 +20,7 @@ _WHEEL = re.compile(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """A framework that loads the system's CUDA and cuDNN finds that major of CUDA, and a cuDNN."""
     need_stages(dockerfile)
-    base = dockerfile.base
+    base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     skip_if(not stack.cuda_of_base(base), "the base has no CUDA, as far as is known")
     asked = 0
@@ -32,7 +32,6 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
         wanted, release = stack.major(row.cuda), f" {one.version}" if one.version else ""
         mine = stack.major(stack.cuda_of_base(base))
         there = {f"CUDA {stack.cuda_of_base(base)} in the base": f"{base.span.place}, {base.cuda.via}"}
-        majors = _majors(dockerfile)
         if "" in majors:
             continue
         if wanted not in majors:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import need_stages, reached_installs
+from envkit.judging.checks._dockerfile import installs_of, need_stages, reached_installs
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.records import dataclass
@@ -17,6 +17,7 @@ from envkit.subjects.dockerfile import Dockerfile, Install, Step, Torch
 
 _FAMILY = ("torch", "torchvision", "torchaudio")
 _FROM_INDEX = ("pip", "uv")
+_Commands = Mapping[int, int | None]  # by the number of a step, the place of a command in it
 
 
 def _asked(dockerfile: Dockerfile, *names: str) -> Iterator[Install]:
@@ -99,20 +100,21 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """A torch of a known release: ``at`` is its place among the installs, -1 for the base's."""
+    """A torch of a known release: ``at`` is its place among the installs, -1 for the base's, which no command did."""
 
     version: str
     span: Span
     at: int
     prefix: str
-    install: Install | None
+    commands: _Commands
 
 
 def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that is there is one that the pinned packages ask for.  Source: Requires-Dist in their METADATA."""
     need_stages(dockerfile)
     order = list(dockerfile.installs)
-    torches = [known for each in dockerfile.torches if (known := _known(each, order)) is not None]
+    commands = _commands(dockerfile)
+    torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
     skip_if(not torches, "no exact version of torch is known")
     asked, open_ = 0, ""
     for at, one in enumerate(order):
@@ -128,11 +130,13 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             open_ = open_ or (fit.newer_than_read(one.name, version, facts) if version else "")
             continue
         asked += 1
-        for met in _met(dockerfile, at, one, torches):
+        mine = commands.get(one.span, {})
+        for met in _met(mine, at, one, torches):
             misfit = fit.rejects(row, version, met.version, facts)
-            if misfit is None or (free and (met.at > at or _together_with(dockerfile, one, met))):
+            together = _together(mine, met.commands)
+            if misfit is None or (free and (met.at > at or together)):
                 continue
-            severity, so = _effect(dockerfile, at, one, met, row.torch)
+            severity, so = _effect(dockerfile, at, one, met, together, row.torch)
             message = misfit.message.replace("the file pins", "here is")
             there = {f"torch {met.version}": met.span.place}
             yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
@@ -141,31 +145,34 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
 
 
-def _known(torch: Torch, order: Sequence[Install]) -> _There | None:
+def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Commands]) -> _There | None:
     """A torch whose release is known; None for others and for NVIDIA's builds of unreleased ones."""
     version = stack.said(torch.version)
     if not version or not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv"):
         return None
     if torch.install is None:
-        return _There(version, torch.span, -1, torch.prefix, None)
+        return _There(version, torch.span, -1, torch.prefix, {})
     if torch.install.url or torch.install.locked:
         return None
-    at = next((n for n, one in enumerate(order) if one.name == "torch" and one.span == torch.install.span), None)
-    return None if at is None else _There(version, torch.span, at, torch.prefix, torch.install)
+    span = torch.install.span
+    at = next((n for n, one in enumerate(order) if one.name == "torch" and one.span == span), None)
+    return None if at is None else _There(version, torch.span, at, torch.prefix, commands.get(span, {}))
 
 
-def _met(dockerfile: Dockerfile, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
+def _met(mine: _Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
     """The torches that a package meets: of its own command, the last one before it, then the one that stays."""
     near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
     near = near or [each for each in torches if each.at < 0]
-    together = [each for each in near if each.install is not None and _together(dockerfile, one, each.install)]
+    together = [each for each in near if _together(mine, each.commands)]
     before = [each for each in near if each.at < at]
     yield from together or [*before[-1:], *near[-1:]]
 
 
-def _effect(dockerfile: Dockerfile, at: int, one: Install, met: _There, wanted: str) -> tuple[Severity, str]:
+def _effect(
+    dockerfile: Dockerfile, at: int, one: Install, met: _There, together: bool, wanted: str
+) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
-    if _together_with(dockerfile, one, met):
+    if together:
         return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
     if met.at > at:
         return Severity.WARNING, ", which is installed over the one that it was made for"
@@ -177,23 +184,27 @@ def _effect(dockerfile: Dockerfile, at: int, one: Install, met: _There, wanted: 
     return Severity.WARNING, f", so {one.manager} replaces it{by}"
 
 
-def _together_with(dockerfile: Dockerfile, one: Install, met: _There) -> bool:
-    return met.install is not None and _together(dockerfile, one, met.install)
+def _commands(dockerfile: Dockerfile) -> Mapping[Span, _Commands]:
+    """By the place of an install, the steps that do it, each with its command's place: the one around it, or the only
+    one that names its file; None where that is not sure."""
+    made: dict[Span, dict[int, int | None]] = {}
+    for number, step in enumerate(dockerfile.steps):
+        around: dict[Span, list[int]] = {}
+        for at, (_, own) in enumerate(installs_of(step)):
+            for one in own:
+                around.setdefault(one.span, []).append(at)
+        for span in dict.fromkeys(one.span for one in step.installs):
+            places = list(dict.fromkeys(around.get(span, ()))) or _naming(step, posixpath.basename(span.path))
+            made.setdefault(span, {})[number] = places[0] if len(places) == 1 else None
+    return made
 
 
-def _together(dockerfile: Dockerfile, one: Install, other: Install) -> bool:
+def _naming(step: Step, file: str) -> list[int]:
+    """The places of the commands that name a file."""
+    return [at for at, each in enumerate(step.commands) if any(word.endswith(file) for word in each.args)]
+
+
+def _together(mine: _Commands, theirs: _Commands) -> bool:
     """Whether one command installs both, so that its resolver has to fit them."""
-    for step in dockerfile.steps:
-        spans = [each.span for each in step.installs]
-        if one.span in spans and other.span in spans:
-            mine = _command_of(step, one)
-            return mine is not None and mine == _command_of(step, other)
-    return False
-
-
-def _command_of(step: Step, one: Install) -> int | None:
-    """The place of the command that does an install: the one around it, or the only one that names its file."""
-    name = posixpath.basename(one.span.path)
-    around = [n for n, command in enumerate(step.commands) if stack.inside(command.span, one.span)]
-    around = around or [n for n, each in enumerate(step.commands) if any(w.endswith(name) for w in each.args)]
-    return around[0] if len(around) == 1 else None
+    step = min(mine.keys() & theirs.keys(), default=None)
+    return step is not None and mine[step] is not None and mine[step] == theirs[step]
