@@ -127,7 +127,7 @@ def _verdict(ran: CommandRun, question: str, judged: Judged) -> tuple[Verdict, s
         return Verdict.UNDECIDED, f"the command was not started: {ran.error}", ""
     if not ran.succeeded and ran.ended == "exited":
         cause = f"the command exited with status {ran.exit}, and what it cost does not tell why"
-        return Verdict.UNDECIDED, cause, "envkit debug without " + f"--{question} looks for the cause"
+        return Verdict.UNDECIDED, cause, f"envkit debug without --{question} looks for the cause"
     if judged.open:
         return Verdict.UNDECIDED, judged.open, ""
     return Verdict.CLEAN, "", ""

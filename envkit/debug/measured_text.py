@@ -11,8 +11,10 @@ from typing import Any
 
 from envkit import __version__
 from envkit.credentials import redacted_text
-from envkit.debug.measures import Measured, Span, Table
+from envkit.debug.measures import Measured, Span
 from envkit.debug.records import Verdict
+from envkit.debug.render import cleaned
+from envkit.report import Table
 from envkit.report.page import filled
 from envkit.report.text import visible
 from envkit.system import files
@@ -48,17 +50,7 @@ def document(made: Measured) -> str:
         "files": list(made.files),
         "elapsed_s": made.elapsed_s,
     }
-    return json.dumps(_clean(plain), indent=2, allow_nan=False) + "\n"
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return redacted_text(value.encode("utf-8", "backslashreplace").decode("utf-8"))
-    if isinstance(value, dict):
-        return {str(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    return value
+    return json.dumps(cleaned(plain), indent=2, allow_nan=False) + "\n"
 
 
 def text(made: Measured, quiet: bool = False) -> str:
@@ -102,18 +94,18 @@ def page(made: Measured) -> str:
         {
             "title": _TITLES[made.question],
             "verdict": made.verdict.value,
-            "cause": _clean(made.cause) or (_NOTHING[made.question] if made.verdict is Verdict.CLEAN else ""),
-            "findings": [(each.kind, _clean(each.said), _clean(each.fix)) for each in made.judged.findings],
-            "notes": [_clean(note) for note in made.judged.notes],
-            "tables": [_clean(asdict(each)) for each in made.judged.tables],
-            "command": _clean(shlex.join(made.command)),
-            "image": _clean(made.image),
+            "cause": cleaned(made.cause) or (_NOTHING[made.question] if made.verdict is Verdict.CLEAN else ""),
+            "findings": [(each.kind, cleaned(each.said), cleaned(each.fix)) for each in made.judged.findings],
+            "notes": [cleaned(note) for note in made.judged.notes],
+            "tables": [cleaned(asdict(each)) for each in made.judged.tables],
+            "command": cleaned(shlex.join(made.command)),
+            "image": cleaned(made.image),
             "lanes": lanes,
             "wide": _WIDE,
             "high": _HIGH,
             "whole_ms": round(max((each.end for each in made.judged.spans), default=0.0), 1),
             "elapsed_s": made.elapsed_s,
-            "folder": _clean(made.folder),
+            "folder": cleaned(made.folder),
         },
     )
 
@@ -137,7 +129,7 @@ def _lanes(spans: Sequence[Span]) -> list[dict[str, Any]]:
             continue
         said = f"{each.name}: {each.end - each.start:.3f} ms"
         row.append(
-            {"left": round(left, 2), "wide": round(max(right - left, 0.3), 2), "look": look, "name": _clean(said)}
+            {"left": round(left, 2), "wide": round(max(right - left, 0.3), 2), "look": look, "name": cleaned(said)}
         )
     names = sorted(lanes, key=lambda name: (name.startswith("GPU"), name))
     return [{"name": name, "spans": lanes[name]} for name in names[:_MOST_LANES]]

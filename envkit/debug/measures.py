@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from envkit.debug.records import PythonFrame, Verdict
+from envkit.records import dataclass
+from envkit.report import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +17,6 @@ class Finding:
     fix: str
     places: tuple[PythonFrame, ...] = ()
     weight: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Measured figures for a person: rows of texts under a title."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ class Measured:
     ended: str
     folder: str
     elapsed_s: float
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
 
     @property
     def code(self) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from envkit.debug import snapshot, stacks
-from envkit.debug.measures import Finding, Judged, Table, size
+from envkit.debug.measures import Finding, Judged, size
 from envkit.debug.records import PythonFrame
 from envkit.debug.snapshot import Snapshot
+from envkit.records import dataclass
+from envkit.report import Table
 
 _LEAST_STEPS = 4  # between the first and the last of three looks that show a growth
 _LASTS_STEPS = 1_000_000  # of what grows so slowly that free memory lasts longer, a note is made and no finding
@@ -194,7 +196,7 @@ def judge(processes: Sequence[Process], failed: bool) -> Judged:
         name = f"rank {each.rank}: " if each.rank else ""
         growth = grown(each)
         found, noted = _findings(each, growth, failed, mine)
-        findings += [Finding(x.kind, name + x.said, x.fix, x.places, x.weight) for x in found]
+        findings += [replace(one, said=name + one.said) for one in found]
         notes += [name + note for note in (*noted, *each.trouble)]
         tables += _tables(each, name)
     if not processes:

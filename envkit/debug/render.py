@@ -48,16 +48,17 @@ def document(report: DebugReport) -> str:
         "versions": dict(report.versions),
         "elapsed_s": report.elapsed_s,
     }
-    return json.dumps(_clean(plain), indent=2, allow_nan=False) + "\n"
+    return json.dumps(cleaned(plain), indent=2, allow_nan=False) + "\n"
 
 
-def _clean(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
+    """Plain data whose texts can be encoded and hold nothing that looks like a credential."""
     if isinstance(value, str):
         return redacted_text(value.encode("utf-8", "backslashreplace").decode("utf-8"))
     if isinstance(value, dict):
-        return {str(key): _clean(item) for key, item in value.items()}
+        return {str(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
+        return [cleaned(item) for item in value]
     return value
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from envkit.debug import trace
-from envkit.debug.measures import Finding, Judged, Span, Table, size, span
+from envkit.debug.measures import Finding, Judged, Span, size, span
 from envkit.debug.records import PythonFrame
 from envkit.debug.trace import Reduced
 from envkit.facts import Facts
 from envkit.facts.rows import PeakRow
+from envkit.records import dataclass
+from envkit.report import Table
 
 _SHARE = 0.2  # of a step's time: what costs less is no finding
 _LEAST_ITEMS = 20  # values fetched one by one in a step, below which a fetch costs no CPU time that matters
@@ -110,7 +112,7 @@ def judge(processes: Sequence[Process], facts: Facts) -> Judged:
     notes: list[str] = []
     for each in stepped[:8]:
         name = f"rank {each.rank}: " if each.rank else ""
-        findings += [Finding(x.kind, name + x.said, x.fix, x.places, x.weight) for x in _findings(each)]
+        findings += [replace(one, said=name + one.said) for one in _findings(each)]
         tables += _tables(each, name)
         notes += [name + note for note in (*_should(each, facts), *_crowded(each), *each.trouble)]
     findings.sort(key=lambda each: -each.weight)

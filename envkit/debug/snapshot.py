@@ -11,11 +11,11 @@ import pickle
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from envkit.debug import stacks
 from envkit.debug.records import PythonFrame
+from envkit.records import dataclass
 
 MOST_BYTES = 256 << 20  # of a pickle
 _LARGE = 1 << 20  # bytes above which the allocator takes a block from its pool of large ones (kSmallSize)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from envkit.engine.endpoint import Endpoint
 
-_MOST_BYTES = 8 << 20  # of one answer; what an engine says of itself or of an image has some 10 KB
+MOST_BYTES = 8 << 20  # of one answer; what an engine says of itself or of an image has some 10 KB
 _ANSWER_S = 10.0  # an idle engine answers in milliseconds; one that takes longer is asked by the SDK, which waits
 
 
@@ -51,8 +51,8 @@ def _all(one: socket.socket, end: float) -> bytes:
     data = bytearray()
     while piece := one.recv(1 << 16):
         data += piece
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it answered with more than {_MOST_BYTES >> 20} MiB")
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it answered with more than {MOST_BYTES >> 20} MiB")
         if time.monotonic() > end:
             raise TimeoutError
     return bytes(data)

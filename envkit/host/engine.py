@@ -22,7 +22,6 @@ from envkit.subjects.host import Docker
 if TYPE_CHECKING:
     import ssl
 
-_MOST_BYTES = 8 << 20  # of one answer; /info has some 10 KB
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
 
 
@@ -44,11 +43,11 @@ def _said(where: str, path: str, timeout_s: float, tls: Tls | None) -> dict[str,
         with closing(connection):
             connection.request("GET", path)
             response = connection.getresponse()
-            body = response.read(_MOST_BYTES + 1)
+            body = response.read(wire.MOST_BYTES + 1)
     except HTTPException as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    if len(body) > _MOST_BYTES:
-        raise ValueError(f"{path} answered with more than {_MOST_BYTES >> 20} MiB")
+    if len(body) > wire.MOST_BYTES:
+        raise ValueError(f"{path} answered with more than {wire.MOST_BYTES >> 20} MiB")
     if response.status != 200:
         raise ValueError(f"{path} answered with status {response.status}")
     data = json.loads(body)
