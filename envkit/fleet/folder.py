@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -34,6 +35,9 @@ Made = TypeVar("Made")
 
 GRACE_S = 5.0  # a node's answer may come so much later than its budget ends
 WRITING_S = 30.0  # what a shared folder has for one file; a loaded one takes seconds for a rename
+EAGER = 3  # nodes that look through the folder; the others wait for what these make, or for their time to be over
+_LOOKED_EVERY_S = 0.25
+_REFRESHED_EVERY_S = 2.0
 _OWN_FOLDER = "give each launch a folder of its own, such as runs/$SLURM_JOB_ID, or remove this one"
 
 
@@ -251,3 +255,23 @@ def in_time(work: Callable[[], Made], seconds: float) -> Made:
     if not done:
         raise Hangs(f"the shared folder did not answer within {seconds:g} s")
     return done[0]
+
+
+def awaited(inside: Path, what: str, eager: bool, limit: float, attempt: Callable[[bool], Made | None]) -> Made:
+    """What ``attempt`` gives, which is called until that is not None; it is told whether the time ``limit``
+    (time.monotonic) has come.  ``inside`` is the folder in which a file is to appear, ``what`` names it for a person.
+
+    Raises Undecided where the shared folder hangs.
+    """
+    refreshed = time.monotonic()
+    while True:
+        over = time.monotonic() >= limit
+        try:
+            if time.monotonic() - refreshed > _REFRESHED_EVERY_S * (1 if eager else EAGER):
+                in_time(partial(look_again, inside), WRITING_S)
+                refreshed = time.monotonic()
+            if (made := attempt(over)) is not None:
+                return made
+        except Hangs as error:
+            raise Undecided(f"{what} was not read: {error}", "see the shared folder") from error
+        time.sleep(_LOOKED_EVERY_S)

@@ -21,7 +21,7 @@ import msgspec
 from envkit.errors import Undecided
 from envkit.fleet import folder, gather, links
 from envkit.fleet.evidence import Fleet, Tried
-from envkit.fleet.folder import GRACE_S, Hangs, Place
+from envkit.fleet.folder import GRACE_S, Place
 from envkit.fleet.gather import Gathered, plan_file, round_folder
 from envkit.fleet.node import Identity, Say
 from envkit.fleet.trials import Answer, Plan
@@ -30,9 +30,7 @@ from envkit.payload import trial
 from envkit.records import dataclass
 from envkit.system import files, proc
 
-EAGER = 3  # nodes that look through the folder, as in `start`
 SEEN_S = 10.0  # until the last node has seen a plan: NFS shows a new file that late
-_LOOKED_EVERY_S = 0.25
 _LATE_S = 5.0  # after the end of a round, until a node that is not one of the first plans the next
 _MOST_ROUNDS = 12  # of a whole test, in trials that reach their budget; what is open then stays unknown
 
@@ -75,26 +73,21 @@ def _next(place: Place, node: str, number: int, found: Gathered, began: float, f
     run = place.run
     path = plan_file(place.folder, number)
     order = found.record.nodes or run.hosts
-    eager = node in order[:EAGER]
+    eager = node in order[: folder.EAGER]
     limit = began + (run.budget_s + GRACE_S if number == 1 else run.trial_s + SEEN_S) + (0.0 if eager else _LATE_S)
-    refreshed = time.monotonic()
-    while True:
-        over = time.monotonic() >= limit
-        try:
-            if time.monotonic() - refreshed > 2.0 * (1 if eager else EAGER):
-                folder.in_time(partial(folder.look_again, place.folder / "links"), folder.WRITING_S)
-                refreshed = time.monotonic()
-            if folder.in_time(path.exists, folder.WRITING_S):
-                folder.in_time(partial(gather.read_trials, found, place.folder), folder.WRITING_S)
-                if number not in found.record.plans:
-                    raise Undecided(f"{path} is no plan of this run", "give each launch a folder of its own")
-                return found.record.plans[number]
-            if eager or over:
-                spent = bool(first) and time.monotonic() > first + longest_s(run.trial_s)
-                folder.in_time(partial(_plan, place, number, found, over, spent, rules), folder.WRITING_S)
-        except Hangs as error:
-            raise Undecided(f"the plan of round {number} was not read: {error}", "see the shared folder") from error
-        time.sleep(_LOOKED_EVERY_S)
+
+    def attempt(over: bool) -> Plan | None:
+        if folder.in_time(path.exists, folder.WRITING_S):
+            folder.in_time(partial(gather.read_trials, found, place.folder), folder.WRITING_S)
+            if number not in found.record.plans:
+                raise Undecided(f"{path} is no plan of this run", "give each launch a folder of its own")
+            return found.record.plans[number]
+        if eager or over:
+            spent = bool(first) and time.monotonic() > first + longest_s(run.trial_s)
+            folder.in_time(partial(_plan, place, number, found, over, spent, rules), folder.WRITING_S)
+        return None
+
+    return folder.awaited(place.folder / "links", f"the plan of round {number}", eager, limit, attempt)
 
 
 def _plan(place: Place, number: int, found: Gathered, over: bool, spent: bool, rules: Rules) -> None:

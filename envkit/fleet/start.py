@@ -16,14 +16,11 @@ import msgspec
 from envkit.errors import Undecided
 from envkit.fleet import folder, gather, hostlist, rounds
 from envkit.fleet.documents import Hex, Launch, Name, Refused, Run, Text, belongs, read_as
-from envkit.fleet.folder import GRACE_S, Hangs, Place
+from envkit.fleet.folder import GRACE_S, Place
 from envkit.fleet.verdict import FleetVerdict, Rules, State, judge
 from envkit.records import dataclass
 from envkit.system import files
 
-EAGER = 3  # nodes that look through the folder; the others wait for what these decide, or for their time to be over
-_LOOKED_EVERY_S = 0.25
-_REFRESHED_EVERY_S = 2.0
 _LATE_S = 2.0  # between the end of the time of an eager node and that of another
 
 
@@ -73,29 +70,26 @@ def decision(place: Place, node: str, started: float, rules: Rules) -> Start:
 
     Raises Undecided where the shared folder does not answer, or holds a decision that is none.
     """
-    eager = place.run.hosts.index(node) < EAGER
+    eager = place.run.hosts.index(node) < folder.EAGER
     tested = rounds.longest_s(place.run.trial_s) + GRACE_S if place.run.links else 0.0
     limit = started + place.run.budget_s + GRACE_S + tested + (0.0 if eager else _LATE_S)
     path = place.folder / "start.json"
     found: gather.Gathered | None = None
-    refreshed = time.monotonic()
-    while True:
-        over = time.monotonic() >= limit
-        try:
-            if time.monotonic() - refreshed > (_REFRESHED_EVERY_S if eager else EAGER * _REFRESHED_EVERY_S):
-                folder.in_time(partial(folder.look_again, place.folder), folder.WRITING_S)
-                refreshed = time.monotonic()
-            made = folder.in_time(lambda: _read(path, place.run), folder.WRITING_S)
-            if made is not None:
-                return made
-            if eager or over:
-                found = folder.in_time(partial(_seen, place, found), folder.WRITING_S)
-                if over or (len(found.documents) == len(place.run.hosts) and not _links_open(found)):
-                    _decide(path, found, over, rules)
-                    continue
-        except Hangs as error:
-            raise Undecided(f"the decision was not read: {error}", "see the shared folder") from error
-        time.sleep(_LOOKED_EVERY_S)
+
+    def read() -> Start | None:
+        return folder.in_time(lambda: _read(path, place.run), folder.WRITING_S)
+
+    def attempt(over: bool) -> Start | None:
+        nonlocal found
+        if (made := read()) is not None or not (eager or over):
+            return made
+        found = folder.in_time(partial(_seen, place, found), folder.WRITING_S)
+        if not over and (len(found.documents) != len(place.run.hosts) or _links_open(found)):
+            return None
+        _decide(path, found, over, rules)
+        return read()
+
+    return folder.awaited(place.folder, "the decision", eager, limit, attempt)
 
 
 def _links_open(found: gather.Gathered) -> bool:
@@ -146,4 +140,4 @@ def environment(start: Start, run: Run, node: str, local: int, here: int) -> dic
     return made
 
 
-__all__ = ["EAGER", "GRACE_S", "Start", "chosen", "decision", "environment"]
+__all__ = ["GRACE_S", "Start", "chosen", "decision", "environment"]
