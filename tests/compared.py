@@ -2,12 +2,14 @@
 
 ``compared.py FAULT NAME...`` runs each named test with its injected fault. Of each test it tells the measures; how
 often each was noted or counted; of the tensors that an injected fault could change how many there were and how many
-elements they had together, apart for those compared exactly and those compared closely; and the measures of those
-comparisons, with the end of the one that sees a single element.
+elements they had together, apart for those compared exactly and those compared closely; the measures of those
+comparisons, with the end of the one that sees a single element; and what it asks of torch: each function, how often,
+and a digest of the types, shapes, strides and options that it was called with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -17,6 +19,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from envkit.payload.isolate import NotApplicable
 from envkit.payload.smoke import TESTS
@@ -54,16 +57,57 @@ class Counting(Bench):
         super().close(name, got, want)
 
 
+def layout(value: Any) -> str:
+    """An argument of a call as text: of a tensor how it lies in memory, without its numbers; any option as it is.
+
+    A float of many digits was computed, and its last ones may differ between machines.
+    """
+    if isinstance(value, torch.Tensor):
+        strided = value.layout == torch.strided
+        place = f"{value.stride()}+{value.storage_offset()}" if strided else str(value.layout)
+        return f"{value.dtype}{tuple(value.shape)}{place}{'g' * value.requires_grad}"
+    if isinstance(value, (list, tuple)):
+        return f"({','.join(map(layout, value))})"
+    if isinstance(value, dict):
+        return f"({','.join(f'{name}={layout(one)}' for name, one in value.items())})"
+    if isinstance(value, float):
+        return str(value) if len(str(value)) < 10 else "computed"
+    known = isinstance(value, (bool, int, str, complex, torch.dtype, torch.device, slice, type(None), type(...)))
+    return str(value) if known else type(value).__name__
+
+
+class Asked(TorchFunctionMode):
+    """Keeps what a test asks of torch: of each function how often it is called, and a digest of all it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: Counter[str] = Counter()
+        self.given: dict[str, Any] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", type(func).__name__)
+        if name not in ("__get__", "__repr__", "__format__"):
+            self.times[name] += 1
+            self.given.setdefault(name, hashlib.sha256()).update(f"{layout(args)}{layout(kwargs or {})};".encode())
+        return func(*args, **(kwargs or {}))
+
+    def told(self) -> dict[str, str]:
+        """By function, the number of calls and the beginning of the digest."""
+        return {name: f"{times} {self.given[name].hexdigest()[:8]}" for name, times in sorted(self.times.items())}
+
+
 def told(module: str, fault: str) -> dict[str, Any]:
     """What one test compares."""
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Counting(fault, scratch)
+        bench, asked = Counting(fault, scratch), Asked()
         try:
-            importlib.import_module(module).run(bench)
+            run = importlib.import_module(module).run
+            with asked:
+                run(bench)
         except NotApplicable as lacking:
             return {"not applicable": str(lacking)}
         measures = travelling(bench.measures)
-        return {"measures": measures, "calls": bench.calls, "disturbed": sorted(bench.disturbed)}
+        return {"measures": measures, "calls": bench.calls, "asked": asked.told(), "disturbed": sorted(bench.disturbed)}
 
 
 def main(fault: str, names: list[str]) -> None:

@@ -22,7 +22,7 @@ from envkit.subjects.smoke import SmokeTest
 ROOT = Path(payload.__file__).parents[2]
 PROGRAM = Path(__file__).with_name("compared.py")
 # What PROGRAM said with the torch that it names there; where a test compares more or less on purpose, what it says now
-# is to be put there (the fields "torch" and, of each test, "calls").
+# is to be put there (the fields "torch" and, of each test, "calls" and "asked").
 RECORDED = json.loads((Path(__file__).parent / "data" / "smoke_compared.json").read_text())
 # Tests that compute in one process; ranks and fresh interpreters have benches of their own.
 CASES = [case for case in TESTS if case.cpu and case.start == "fork" and not (case.several or case.builds)]
@@ -63,7 +63,10 @@ def test_a_test_compares_all_that_it_did_when_it_was_recorded(case: Any) -> None
     now = said("")
     if now["torch"] != RECORDED["torch"]:
         pytest.skip(f"it was recorded with torch {RECORDED['torch']}, and this one is {now['torch']}")
-    assert now["tests"][case.name].get("calls") == RECORDED["tests"][case.name]
+    one = now["tests"][case.name]
+    assert one.get("calls") == RECORDED["tests"][case.name]
+    # Sizes, strides, types and options are what finds a kernel that is wrong for some of them alone.
+    assert one.get("asked") == RECORDED["asked"][case.name]
 
 
 @torches.needs_torch
