@@ -121,6 +121,29 @@ def test_mig_devices_are_counted_unless_all_go_by_uuids() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, Outcome.FAIL),
+        ({"podman": {"installed": True}}, Outcome.SKIP),
+        ({"container": "docker"}, Outcome.SKIP),
+    ],
+)
+def test_a_machine_without_docker_is_warned_unless_another_engine_or_a_container_explains_it(
+    changes: dict[str, object], outcome: Outcome
+) -> None:
+    none = {"containerd", "crio", "podman", "enroot"} - set(changes)
+    absent: dict[str, object] = {name: {"installed": False} for name in none} | {"container": "none"}
+    docker = {"ended": "no socket", "detail": "the socket does not exist", "installed": False}
+    result = said("host-docker-unreachable", machines.host("h100", {"docker": docker, **absent, **changes}))
+    assert result.outcome is outcome
+    assert [finding.message for finding in result.findings] == ["Docker is not installed"] * (outcome is Outcome.FAIL)
+    unseen = {name: {"missing": "it was not looked for"} for name in none}
+    if not changes:  # what was not looked for is no other engine
+        result = said("host-docker-unreachable", machines.host("h100", {"docker": docker, **absent, **unseen}))
+        assert result.outcome is Outcome.FAIL
+
+
 def test_podman_in_dockers_place_is_not_judged_as_docker() -> None:
     host = machine(docker__product="podman", docker__cdi_dirs=None)
     for check in (

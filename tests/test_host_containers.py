@@ -171,6 +171,12 @@ def test_enroot_and_pyxis(place: HostRoot) -> None:
     assert containers.enroot(place).value == Enroot(True, hook, True, (plugin,), ())
 
 
+def test_a_plugin_that_has_pyxis_as_its_argument_is_not_pyxis(place: HostRoot) -> None:
+    write(place, "/etc/slurm/plugstack.conf", "optional wrap.so /opt/spank_pyxis.so\noptional spank_pyxis.so\n")
+    seen = containers.enroot(place).need("enroot")
+    assert seen.plugins == ("spank_pyxis.so",)
+
+
 def test_kubelet(place: HostRoot) -> None:
     assert containers.kubelet(place).value == Kubelet(False)
     write(place, "/var/lib/kubelet/config.yaml", "apiVersion: v1\ncgroupDriver: systemd\n")

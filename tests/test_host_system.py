@@ -13,6 +13,7 @@ from clocks import costs_less, ends
 from envkit.host import cpu, disks, memory, names, remote, services
 from envkit.host.observe import Group, read_groups
 from envkit.host.root import HostRoot, Source
+from envkit.model import Observed
 from envkit.subjects.host import Service
 from envkit.subjects.host.system import (
     Clock,
@@ -333,6 +334,16 @@ def test_room_has_inodes_and_flags(tmp_path: Path) -> None:
     assert "read-only" not in disk.flags.value
     if not disk.inodes.is_unsupported:
         assert 0 < disk.inodes_free.need("inodes") <= disk.inodes.need("inodes") * 2
+
+
+def test_mounts_of_other_machines_are_asked_unless_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = tuple(Mount(f"/nowhere/{number}", "nfs4", "filer:/") for number in range(3))
+    monkeypatch.setattr(remote, "all_mounts", lambda place: Observed.of(every, "mountinfo"))
+    monkeypatch.setattr(remote, "_MOST_MOUNTS", 3)
+    asked = remote.remote_mounts(HostRoot(Path("/"), {})).need("the mounts")
+    assert [(mount.path, mount.ended) for mount in asked] == [(f"/nowhere/{number}", "error") for number in range(3)]
+    monkeypatch.setattr(remote, "_MOST_MOUNTS", 2)
+    assert "3 mounts" in remote.remote_mounts(HostRoot(Path("/"), {})).missing
 
 
 def test_a_mount_that_hangs_costs_its_own_answer() -> None:

@@ -168,6 +168,12 @@ def test_a_link_out_of_the_image_stays_in_it(tmp_path: Path) -> None:
     assert (found.root / str(outside).lstrip("/") / "evil").read_text() == "x" and found.read("/up/evil") == b"y"
 
 
+def test_a_link_that_goes_up_on_its_way_leads_where_it_says(tmp_path: Path) -> None:
+    written = layer(("way", "link", "usr/../opt/deep"), ("way/one", "file", "x"))
+    root = unpacked.opened(str(image(tmp_path / "image.tar", written)), tmp_path / "store", quiet).root
+    assert (root / "opt/deep/one").read_text() == "x"
+
+
 @pytest.mark.parametrize("content", [b"", b"text", layer(("a", "file", "x"))])
 def test_what_is_no_saved_image_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "image.tar").write_bytes(content)
