@@ -149,6 +149,15 @@ def test_podman(place: HostRoot) -> None:
     assert podman.cdi_dirs == ("/home/cdi",)
 
 
+@pytest.mark.parametrize("sign", ["/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version", "pci"])
+def test_podman_is_asked_for_its_version_where_there_may_be_a_gpu(place: HostRoot, sign: str) -> None:
+    assert not containers._may_have_gpu(place)
+    write(place, "/sys/bus/pci/devices/0000:00:01.0/vendor", "0x8086\n")
+    assert not containers._may_have_gpu(place)
+    write(place, *(("/sys/bus/pci/devices/0000:00:02.0/vendor", "0x10de\n") if sign == "pci" else (sign,)))
+    assert containers._may_have_gpu(place)
+
+
 def test_podman_version() -> None:
     assert containers.parse_podman_version("podman version 4.9.3\n") == "4.9.3"
     for text in ("", "docker version 4", "podman version"):

@@ -231,6 +231,46 @@ def test_one_death_costs_one_task() -> None:
     assert ends == ["killed", "ran"]
 
 
+def shared(*tasks: Task) -> list[tuple[str, str, Any]]:
+    """How the tasks of one lane ended that share a child: name, end and value."""
+    ends: list[tuple[str, str, Any]] = []
+    isolate.run([tasks], 120.0, lambda task, ending: ends.append((task.name, ending.ended, ending.value)), shared=True)
+    return ends
+
+
+def test_tasks_that_share_a_child_run_in_one_process_one_after_another() -> None:
+    ends = shared(*(Task(name, "", 60.0, lambda _: os.getpid(), strict=True) for name in "abc"))
+    assert [(name, ended) for name, ended, _ in ends] == [("a", "ran"), ("b", "ran"), ("c", "ran")]
+    assert len({pid for *_, pid in ends}) == 1 and ends[0][2] != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("work", "end"),
+    [
+        (lambda _: os.abort(), "killed"),
+        (lambda _: time.sleep(600), "hung"),
+        (lambda _: 1 / 0, "raised"),
+        (lambda _: os._exit(0), "garbled"),
+    ],
+)
+def test_an_end_costs_the_one_task_and_another_child_goes_on(work: Work, end: str) -> None:
+    """The time of each task is its own: those before the one that hangs have taken nothing of it."""
+    middle = Task("b", "", 0.5 if end == "hung" else 60.0, work, strict=True)
+    around = [Task(name, "", 60.0, lambda _: os.getpid(), strict=True) for name in "acd"]
+    ends = shared(around[0], middle, *around[1:])
+    assert [(name, ended) for name, ended, _ in ends] == [("a", "ran"), ("b", end), ("c", "ran"), ("d", "ran")]
+    first, last, same = (ends[number][2] for number in (0, 2, 3))
+    assert first != last == same
+
+
+def test_what_is_done_meanwhile_is_no_time_of_a_child_that_waits_to_be_heard() -> None:
+    """More than a pipe holds: it cannot end before it is read."""
+    ends: list[str] = []
+    task = Task("", "", 0.3, lambda _: "x" * (4 << 20), strict=True)
+    isolate.run([[task]], 60.0, lambda _, ending: ends.append(ending.ended), meanwhile=lambda: time.sleep(0.6))
+    assert ends == ["ran"]
+
+
 def test_intermediate_documents_come_as_they_are_sent() -> None:
     said: list[Any] = []
 

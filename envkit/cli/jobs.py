@@ -7,9 +7,10 @@ import shlex
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 from typer import Context, Exit, Option
 
@@ -77,8 +78,9 @@ def run(
         said = f"the command `{context.args[0]}` must follow --" if context.args else "there is no command after --"
         raise UsageError(said, f"envkit run -- {words}")
     options.detail(quiet, False)
-    given = _options(gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
-    _start(spec, engine, command, given, tag, flavor, print_it, not no_preflight, not no_explain)
+    given = (gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
+    prepare = partial(_prepared, spec, engine, given, tag, flavor)
+    _start(prepare, command, flavor, print_it, not no_preflight, not no_explain)
 
 
 @app.command(rich_help_panel=JOB)
@@ -106,28 +108,23 @@ def shell(
     options.detail(quiet, False)
     if not print_it and not (os.isatty(0) and os.isatty(1)):
         raise UsageError("a shell needs a terminal", "use `envkit run -- COMMAND` in scripts")
-    given = _options(gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
-    _start(spec, engine, (), given, tag, flavor, print_it, False, False)
+    given = (gpus, env, env_file, volume, publish, network, shm_size, ipc, ulimit, memory, user, workdir)
+    _start(partial(_prepared, spec, engine, given, tag, flavor), (), flavor, print_it, False, False)
 
 
-def _options(
-    gpus: str,
-    env: list[str] | None,
-    env_files: list[Path] | None,
-    volumes: list[str] | None,
-    publish: list[str] | None,
-    network: str | None,
-    shm_size: str | None,
-    ipc: str | None,
-    ulimits: list[str] | None,
-    memory: str | None,
-    user: str | None,
-    workdir: str | None,
-) -> JobOptions:
+# The options of both verbs as a person gave them, in the order in which `_options` takes them apart.
+_Given = tuple[
+    str, list[str] | None, list[Path] | None, list[str] | None, list[str] | None, str | None, str | None, str | None,
+    list[str] | None, str | None, str | None, str | None,
+]  # fmt: skip
+
+
+def _options(given: _Given) -> JobOptions:
     """What the options mean, before any work."""
     from envkit.launch import docker_options, job
     from envkit.runner.asked import default_gpus
 
+    gpus, env, env_files, volumes, publish, network, shm_size, ipc, ulimits, memory, user, workdir = given
     words: dict[str, list[str]] = {
         "--publish": publish or [],
         "--network": [network] if network else [],
@@ -153,18 +150,19 @@ def _options(
     )
 
 
-def _start(
-    where: Path,
-    engine: str,
-    command: tuple[str, ...],
-    given: JobOptions,
-    tag: str,
-    flavor: str,
-    print_it: bool,
-    preflight: bool,
-    explain: bool,
-) -> NoReturn:
-    """Everything from the spec to the exit code; without ``command``, of a shell."""
+class _Prepared(NamedTuple):
+    """A job's spec and engine, its lock if there is one, and the name of its image; ``built``: that is of the lock."""
+
+    spec: Spec
+    given: JobOptions
+    engine: Engine
+    lock: Lock | None
+    name: str
+    built: bool
+
+
+def _prepared(where: Path, engine: str, given: _Given, tag: str, flavor: str) -> _Prepared:
+    """What the options and the spec say and what the engine has, before any work; raises for what cannot be."""
     from envkit.build.possible import can_be_built
     from envkit.engine import Ability
     from envkit.engine.choice import connect
@@ -173,24 +171,39 @@ def _start(
     from envkit.plan.spec import load
     from envkit.runner.asked import are_here
 
+    read = _options(given)
     parsed = load(options.spec_at(where))
-    here = _machine(engine) if preflight and not print_it else None
     connected = connect(engine, say)
-    _can_follow(given, connected)
+    _can_follow(read, connected)
     builds = Ability.BUILD in connected.abilities
     can_be_built(parsed.platform.value, tag if builds else "")
-    are_here(given.gpus, connected)
+    are_here(read.gpus, connected)
     lock, name = locks.load(parsed), job.tag_of(parsed, flavor, tag)
     if lock is not None and not builds:
         _is_its_own(lock, tag, connected, flavor)
-    elif not print_it and (lock is None or not job.is_built(lock, name, connected, flavor)):
-        lock, here = _built(parsed, name, connected, flavor), None  # the machine as it was minutes ago
+    built = lock is not None and (not builds or job.is_built(lock, name, connected, flavor))
+    return _Prepared(parsed, read, connected, lock, name, built)
+
+
+def _start(
+    prepare: Callable[[], _Prepared], command: tuple[str, ...], flavor: str, print_it: bool, preflight: bool,
+    explain: bool,
+) -> NoReturn:  # fmt: skip
+    """Everything from the spec to the exit code; without ``command``, of a shell."""
+    from envkit.launch import job
+
+    preflight = preflight and not print_it
+    (made, here) = _beside(prepare) if preflight else (prepare(), None)
+    parsed, given, connected, lock = made.spec, made.given, made.engine, made.lock
+    if not print_it and not made.built:
+        lock, here = _built(parsed, made.name, connected, flavor), None  # the machine as it was minutes ago
     if not command:
         command = ("bash",) if connected.containers else (os.environ.get("SHELL") or "sh",)
     if lock is None:
-        raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {where}` first")
+        at = parsed.path.parent
+        raise UsageError(f"there is no lock for {parsed.path}", f"run `envkit lock {shlex.quote(str(at))}` first")
     request = job.request(
-        lock, name, job.project_of(parsed, Path.cwd()), command, given, os.environ, Path.cwd(),
+        lock, made.name, job.project_of(parsed, Path.cwd()), command, given, os.environ, Path.cwd(),
         flavor=flavor, package=parsed.path.parent / parsed.project, containers=connected.containers,
     )  # fmt: skip
     job.ready(request)  # also for a line to paste: an engine makes no folders, or makes them as root
@@ -201,6 +214,24 @@ def _start(
     if preflight:
         _fly(request, connected, here)
     _attend(parsed, request, connected, explain)
+
+
+def _beside(prepare: Callable[[], _Prepared]) -> tuple[_Prepared, Host]:
+    """What ``prepare`` gives, and this machine as other processes have looked at it meanwhile, for the preflight."""
+    from envkit.host.observe import observe_host
+
+    made: list[_Prepared] = []
+
+    def meanwhile() -> None:
+        made.append(prepare())
+        from envkit.launch import preflight as flights
+
+        flights.read_judges()
+        import envkit.engine.docker_run
+        import envkit.system.attended  # noqa: F401
+
+    here = observe_host(meanwhile=meanwhile)
+    return made[0], here
 
 
 def _can_follow(given: JobOptions, engine: Engine) -> None:
@@ -254,15 +285,8 @@ def _print(request: JobRequest, engine: Engine) -> NoReturn:
     raise Exit(0)
 
 
-def _machine(engine: str) -> Host:
-    """This machine for the preflight, which depends on nothing that the run has yet to ask."""
-    from envkit.launch import preflight as flights
-
-    return flights.machine(ahead=("envkit.engine.docker",) if engine in ("docker", "auto") else ())
-
-
 def _fly(request: JobRequest, engine: Engine, here: Host | None) -> None:
-    """The passive preflight: a finding ends the run, what stays open is told.  ``here`` is as ``_machine`` saw it."""
+    """The passive preflight: a finding ends the run, what stays open is told.  ``here`` is the machine as just seen."""
     from envkit.launch import job
     from envkit.launch import preflight as flights
     from envkit.model import Severity

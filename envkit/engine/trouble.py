@@ -7,7 +7,7 @@ fits none of them stays the build's own failure and is shown as it is.
 from __future__ import annotations
 
 import re
-import ssl
+import sys
 from collections.abc import Sequence
 
 from envkit.engine import CannotStart
@@ -77,9 +77,10 @@ def words_of(error: BaseException) -> str:
         seen.append(error)
         inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
         error = next((one for one in inner if isinstance(one, BaseException)), error)
-    if isinstance(error, ssl.SSLCertVerificationError):
+    tls = sys.modules.get("ssl")  # who raised an error of it has imported it, which takes 5 ms
+    if tls and isinstance(error, tls.SSLCertVerificationError):
         return f"its certificate was not trusted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
+    if tls and isinstance(error, tls.SSLError):
         # what Python's own code raises has no reason
         return f"TLS failed: {(getattr(error, 'reason', None) or 'no reason was given').replace('_', ' ')}"
     return (error.strerror or "" if isinstance(error, OSError) else "") or str(error) or type(error).__name__

@@ -1,7 +1,8 @@
-"""Puts a Host together: the sources of each group are read in a child of their own, all of them within a budget.
+"""Puts a Host together: the sources of each group are read in a child, all of them within a budget.
 
-A child is a fork of this process, so it costs milliseconds.  It sends each value as soon as it has it: a hang or a
-death costs what comes after it in its group and nothing else.
+A child is a fork of this process, which costs some five milliseconds of a processor.  It reads the groups of its lane
+one after another and sends each value as soon as it has it: a hang or a death costs what comes after it in its group
+and nothing else, for another child goes on with the next.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Found = Mapping[str, Observed[Any]]
 class Group:
     """Sources that one child reads one after another, within ``limit_s`` seconds.
 
-    ``sources`` gives them by the field of Host that each fills.  Where ``kind`` is given they are no fields, but what
-    the child finds to read, each of that type.  ``join`` makes fields of what was found; it is told how the child
-    ended, None if it ended well.
+    The groups of a ``lane`` are read by the same child; without one it has a child of its own.  ``sources`` gives them
+    by the field of Host that each fills.  Where ``kind`` is given they are no fields, but what the child finds to read,
+    each of that type.  ``join`` makes fields of what was found; it is told how the child ended, None if it ended well.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Group:
     limit_s: float = _FILE_S
     kind: Any = None
     join: Callable[[Found, Ending | None], Found] | None = None
+    lane: str = ""
 
 
 def _nvml(place: HostRoot) -> Observed[Any]:
@@ -83,26 +85,27 @@ def _nvml_ended(found: Found, ending: Ending | None) -> Found:
 
 _NVML = "NVML"
 
-# The cheapest first: where the budget is short these are begun, and answer, before the others.
+# Lanes, side by side: what the kernel and files say, in two halves; what wakes a driver; what may wait for another
+# machine or for a daemon.  The cheapest first: where the budget is short these answer before the others.
 GROUPS = (
-    Group("the machine", lambda place: {**machine.SOURCES, **cpu.SOURCES, **memory.SOURCES}),
-    Group("the driver", lambda place: {**driver.SOURCES, **modules.SOURCES}),
-    Group("the packages", lambda place: packages.SOURCES),
-    Group("the driver's GPUs", lambda place: driver.GPU_SOURCES, 60.0),
+    Group("the machine", lambda place: {**machine.SOURCES, **cpu.SOURCES, **memory.SOURCES}, lane="files"),
+    Group("the driver", lambda place: {**driver.SOURCES, **modules.SOURCES}, lane="files"),
+    Group("the packages", lambda place: packages.SOURCES, lane="files"),
+    Group("the driver's GPUs", lambda place: driver.GPU_SOURCES, 60.0, lane="driver"),
     # the last ones look into the home directory, which may be another machine's
-    Group("the configuration", lambda place: {**files.SOURCES, **containers.SOURCES, **rdma.CONFIGURED}),
-    Group("the device nodes", nodes.sources, 60.0, nodes.KIND, nodes.join),
-    Group("the PCI bus", lambda place: {**pci.SOURCES, **network.SOURCES}),
-    Group("the disks", lambda place: disks.SOURCES),
+    Group("the configuration", lambda place: {**files.SOURCES, **containers.SOURCES, **rdma.CONFIGURED}, lane="files"),
+    Group("the device nodes", nodes.sources, 60.0, nodes.KIND, nodes.join, lane="driver"),
+    Group("the PCI bus", lambda place: {**pci.SOURCES, **network.SOURCES}, lane="devices"),
+    Group("the disks", lambda place: disks.SOURCES, lane="devices"),
     # each may wait for a server that is gone, and tells so itself a little earlier
-    Group("other machines' file systems", lambda place: remote.SOURCES, 2.0),
-    Group("the names", lambda place: names.SOURCES, 2.0),
-    Group("the services", lambda place: services.SOURCES, 3.0),
-    Group("the engine", lambda place: engine.SOURCES, 5.0, None, engine.join),
-    Group("the fabric", lambda place: fabric.SOURCES),
-    Group("the RDMA devices", lambda place: rdma.SOURCES, 3.0),
-    Group("the vital product data", lambda place: fabric.VITAL, 4.0),
-    Group("the kernel log", log.sources, 4.0),
+    Group("other machines' file systems", lambda place: remote.SOURCES, 2.0, lane="servers"),
+    Group("the names", lambda place: names.SOURCES, 2.0, lane="servers"),
+    Group("the services", lambda place: services.SOURCES, 3.0, lane="daemons"),
+    Group("the engine", lambda place: engine.SOURCES, 5.0, None, engine.join, lane="daemons"),
+    Group("the fabric", lambda place: fabric.SOURCES, lane="devices"),
+    Group("the RDMA devices", lambda place: rdma.SOURCES, 3.0, lane="devices"),
+    Group("the vital product data", lambda place: fabric.VITAL, 4.0, lane="devices"),
+    Group("the kernel log", log.sources, 4.0, lane="devices"),
     # without persistence mode starting the driver takes seconds for each GPU: it may take the whole budget
     Group(_NVML, lambda place: {"nvml": _nvml}, 60.0, None, _nvml_ended),
 )
@@ -143,19 +146,19 @@ def _read(group: Group, place: HostRoot) -> Task:
 def read_groups(
     groups: tuple[Group, ...], place: HostRoot, budget_s: float, meanwhile: Callable[[], object] | None = None
 ) -> dict[str, Observed[Any]]:
-    """What each field of Host was found to be, all groups side by side and within ``budget_s`` seconds.
+    """What each field of Host was found to be, all lanes side by side and within ``budget_s`` seconds.
 
     ``meanwhile`` is called once while the children read, for work of this process that does not wait for them.
     """
     kinds = get_type_hints(Host, include_extras=True)
     found: dict[str, Observed[Any]] = {}
-    lanes = []
+    lanes: dict[str, list[Task]] = {}
     plans: dict[str, tuple[Group, dict[str, Any]]] = {}
     for group in groups:
         # what the child has yet to find may hang it, so it is not looked for here
         plain: dict[str, Any] = dict.fromkeys(() if group.kind else group.sources(place))
         plans[group.name] = (group, plain)
-        lanes.append([_read(group, place)._replace(heard=plain.update)])
+        lanes.setdefault(group.lane or group.name, []).append(_read(group, place)._replace(heard=plain.update))
 
     def done(task: Task, ending: Ending) -> None:
         group, plain = plans[task.name]
@@ -173,7 +176,7 @@ def read_groups(
         ended = None if ending.ended == "ran" else ending
         found.update(group.join(seen, ended) if group.join else seen)
 
-    isolate.run(lanes, budget_s, done, meanwhile=meanwhile)
+    isolate.run([*lanes.values()], budget_s, done, meanwhile=meanwhile, shared=True)
     return found
 
 

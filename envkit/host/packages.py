@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 
 from envkit.host.driver import DRIVER_VERSION
 from envkit.host.root import HostRoot, by_name
@@ -30,9 +32,21 @@ def parse_stanza(text: str) -> dict[str, str]:
     return {name: value.strip() for name, colon, value in lines if colon}
 
 
-def _stanzas(place: HostRoot) -> Iterator[dict[str, str]]:
+def _stanzas(place: HostRoot) -> tuple[dict[str, str], ...]:
     """The paragraphs about packages that matter; raises ValueError for a file without any package."""
-    with place.path(_STATUS).open("rb") as file:
+    path = place.path(_STATUS)
+    about = path.stat()
+    return _read(path, about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, *state: int) -> tuple[dict[str, str], ...]:
+    """The paragraphs of the file in this ``state``, which two fields of a machine are made of."""
+    return tuple(_paragraphs(path))
+
+
+def _paragraphs(path: Path) -> Iterator[dict[str, str]]:
+    with path.open("rb") as file:
         data = file.read(_MOST_STATUS + 1)
     if len(data) > _MOST_STATUS:
         raise ValueError(f"/{_STATUS} has more than {_MOST_STATUS >> 20} MiB")

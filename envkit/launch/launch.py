@@ -309,7 +309,7 @@ def _compat(tree: Tree) -> Observed[tuple[CompatLibrary, ...]]:
 
 
 def _looked_at(job: Job, place: HostRoot | None) -> Job:
-    """The job with what its mounts lead to on the machine, each looked at in a child of its own."""
+    """The job with what its mounts lead to on the machine, seen by a child; one that hangs costs its own answer."""
     mounts = job.mounts.value
     if not mounts:
         return job
@@ -332,8 +332,8 @@ def _looked_at(job: Job, place: HostRoot | None) -> Job:
         gone: Observed[Any] = Observed.lost(why, "stat")
         seen[number] = _unseen(seen[number], gone, gone)
 
-    lanes = [[_looking(number, one, place)] for number, one in enumerate(mounts)]
-    isolate.run(lanes, _MOUNT_S + 1.0, done)
+    lanes = [[_looking(number, one, place) for number, one in enumerate(mounts)]]
+    isolate.run(lanes, _MOUNT_S * len(mounts) + 1.0, done, shared=True)
     return replace(job, mounts=Observed.of(tuple(seen[number] for number in sorted(seen)), job.mounts.via))
 
 

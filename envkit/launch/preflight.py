@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -276,18 +275,17 @@ def _host(request: PreflightRequest, clock: _Clock, contract: Expected | None) -
     return request.here or machine(clock.left(PASSIVE_S), contract)
 
 
-def machine(budget_s: float = PASSIVE_S, contract: Expected | None = None, ahead: Sequence[str] = ()) -> Host:
+def machine(budget_s: float = PASSIVE_S, contract: Expected | None = None) -> Host:
     """This machine within ``budget_s`` seconds, held to ``contract``.  While other processes look at it, this one reads
-    what will judge it, and imports the modules ``ahead``."""
+    what will judge it."""
+    return observe_host(budget_s=budget_s, expected=contract, meanwhile=read_judges)
 
-    def meanwhile() -> None:
-        for kind in (Host, Launch):
-            judge.checks(kind)
-        facts.load()
-        for module in ahead:
-            import_module(module)
 
-    return observe_host(budget_s=budget_s, expected=contract, meanwhile=meanwhile)
+def read_judges() -> None:
+    """Imports what judges a machine and a launch, and reads the facts."""
+    for kind in (Host, Launch):
+        judge.checks(kind)
+    facts.load()
 
 
 def _held(

@@ -79,21 +79,26 @@ class Ending(NamedTuple):
 class _Running:
     """A child and what came out of it so far."""
 
-    def __init__(self, task: Task, pid: int, out: int, err: int, budget_s: float) -> None:
-        self.task = task
+    def __init__(self, tasks: Sequence[Task], pid: int, out: int, err: int, budget_s: float) -> None:
         self.pid = pid
         self.out = out
         self.err = err
         self.open = {out, err}
+        self.stopped = 0.0  # when its time was up and it was first told to die
+        self.over: list[tuple[Task, Ending]] = []
+        self._begin(tasks, budget_s)
+        self.pending = b""
+        self.noise = ""
+        self.tail = b""
+
+    def _begin(self, tasks: Sequence[Task], budget_s: float) -> None:
+        """The first of ``tasks`` begins now; the rest follow in the same process."""
+        self.task, *self.rest = tasks
         self.started = time.monotonic()
         self.deadline = self.started + budget_s
         self.waited = 0.0  # seconds for a processor, which its deadline does not count
         self.most_s = (waits.LONGEST - 1) * budget_s
-        self.stopped = 0.0  # when its time was up and it was first told to die
-        self.pending = b""
         self.final: dict[str, Any] | None = None
-        self.noise = ""
-        self.tail = b""
 
     def read(self, fd: int, run_deadline: float) -> None:
         """Takes what waits in one pipe, at most 4 MiB, so that a child that floods it cannot keep us here."""
@@ -128,6 +133,10 @@ class _Running:
                     self.deadline = run_deadline
                 if self.task.heard is not None:
                     self.task.heard(document["said"])
+            elif self.rest and "value" in document and not (self.noise or self.stopped):
+                seconds = round(time.monotonic() - self.started, 3)
+                self.over.append((self.task, Ending("ran", "", "", document["value"], seconds)))
+                self._begin(self.rest, min(self.rest[0].budget_s, run_deadline - time.monotonic()))
             else:
                 self.final = document
 
@@ -165,8 +174,15 @@ def _send(fd: int, document: dict[str, Any]) -> None:
         data = data[os.write(fd, data) :]
 
 
-def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: float) -> None:
+def perform(
+    work: Callable[[Callable[[Any], None]], Any],
+    fd: int,
+    budget_s: float,
+    *more: Callable[[Callable[[Any], None]], Any],
+) -> None:
     """Does ``work`` in this process, sends its end to ``fd``, and leaves; it never returns.
+
+    What is in ``more`` comes after it, one after another, while each goes well.
 
     A fatal signal and a budget that is nearly spent both write the Python stack to stderr, the latter again and again,
     for the budget may be longer on a busy machine.
@@ -178,6 +194,9 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
         faulthandler.dump_traceback_later(max(0.05, min(budget_s * 0.9, budget_s - 0.3)), repeat=True, file=2)
         try:
             document = {"value": work(lambda said: _send(fd, {"said": said}))}
+            for another in more:
+                _send(fd, document)
+                document = {"value": another(lambda said: _send(fd, {"said": said}))}
         except NotApplicable as lacking:
             document = {"not-applicable": str(lacking)}
         except BaseException as error:  # whatever ends a test is its result
@@ -195,7 +214,9 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
         os._exit(70)  # the document could not be sent; no handler of the parent's may run in this copy of it
 
 
-def _start(task: Task, budget_s: float) -> _Running:
+def _start(tasks: Sequence[Task], budget_s: float) -> _Running:
+    """A child that performs ``tasks`` one after another, ``budget_s`` seconds for the first of them."""
+    task = tasks[0]
     out, out_child = os.pipe()
     err, err_child = os.pipe()
     parent = os.getpid()
@@ -210,8 +231,8 @@ def _start(task: Task, budget_s: float) -> _Running:
             if task.argv:
                 os.set_inheritable(out_child, True)
                 os.execv(task.argv[0], [*task.argv, str(out_child)])
-            assert task.work is not None
-            perform(task.work, out_child, budget_s)
+            works = [one.work for one in tasks if one.work is not None]
+            perform(works[0], out_child, budget_s, *works[1:])
         finally:
             os._exit(70)
     with contextlib.suppress(OSError):  # both sides do it, so that the group exists whoever comes first
@@ -220,7 +241,7 @@ def _start(task: Task, budget_s: float) -> _Running:
     os.close(err_child)
     for fd in (out, err):
         os.set_blocking(fd, False)
-    return _Running(task, pid, out, err, budget_s)
+    return _Running(tasks, pid, out, err, budget_s)
 
 
 def _kill(child: _Running) -> None:
@@ -268,13 +289,17 @@ def run(
     done: Callable[[Task, Ending], None],
     before: Callable[[Task], None] | None = None,
     meanwhile: Callable[[], object] | None = None,
+    shared: bool = False,
 ) -> None:
     """Runs the tasks of each lane one after another and the lanes side by side; all of it within ``budget_s``.
+
+    Each task has a child of its own or, where they are ``shared``, that of the one before it in its lane, if that ran.
 
     Of that budget, as of each task's, what was spent waiting for a processor does not count; ``waits.LONGEST`` times
     the budget is its end in any case.
     ``done`` is called with every task exactly once; a task that the budget left no time for is "hung".  ``before``
-    is called just before each fork, ``meanwhile`` once, when the first task of every lane runs.
+    is called just before each fork, ``meanwhile`` once, when the first task of every lane runs; the time that it takes
+    does not count.
     """
     faulthandler.cancel_dump_traceback_later()  # a forked child would wait for its thread, which it does not have
     end = time.monotonic() + budget_s * waits.LONGEST
@@ -294,12 +319,18 @@ def run(
                     if before is not None:
                         before(task)
                     try:
-                        running[number] = _start(task, min(task.budget_s, left))
+                        running[number] = _start([task, *(lane if shared else ())], min(task.budget_s, left))
                     except OSError as error:  # a limit on processes or descriptors
                         done(task, Ending("raised", f"no process could be started for it: {error}"))
+                    else:
+                        del lane[: len(running[number].rest)]
             if meanwhile is not None:
-                meanwhile()
-                meanwhile = None
+                began, work, meanwhile = time.monotonic(), meanwhile, None
+                work()
+                unheard = time.monotonic() - began  # who waits to be heard has not hung
+                end, deadline = end + unheard, deadline + unheard
+                for child in running.values():
+                    child.deadline += unheard
             _listen(list(running.values()), deadline)
             waited = clock.since([child.pid for child in running.values()])
             deadline = min(end, deadline + max(waited.values(), default=0.0))
@@ -310,7 +341,10 @@ def run(
                 if ending is not None:
                     del running[number]
                     _sweep(child)
-                    done(child.task, ending)
+                    child.over.append((child.task, ending))
+                    waiting[number][:0] = child.rest  # which its end has left undone
+                while child.over:
+                    done(*child.over.pop(0))
     finally:
         for child in running.values():
             _kill(child)
