@@ -97,6 +97,9 @@ _RULES = (
         r"(\b(?:echo|printf)\s[^\n|:]{0,200}:)(?!\$)[^\n|]{1,200}?(?=[\"']?\s{0,9}\|[^\n|]{0,99}\bchpasswd\b)",
         rf"\1{HIDDEN}",
     ),
+    # A line of .netrc, or what prints one.
+    (r"(?i)(\blogin\s+\S{1,200}\s+password\s+)(?!\$)[^\s\"']+", rf"\1{HIDDEN}"),
+    (r"(?i)([\"']password\s+)(?!\$)[^\s\"']+(?=[\"'])", rf"\1{HIDDEN}"),
     (r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
     # curl's own option; a user alone is asked for the password.
     (

@@ -156,3 +156,14 @@ def test_of_an_open_end_conda_takes_a_python_that_the_text_does_not_say(specifie
     state = Pythons()
     state.add(Install("conda", "python", AT, specifier, target="conda:a"))
     assert state.prefixes == {"/opt/conda/envs/a": version}
+
+
+@pytest.mark.parametrize(
+    ("made", "version"),
+    [("uv venv /opt/venv", "3.10"), ("uv venv --seed /opt/venv", "3.12"), ("python3.12 -m venv /opt/venv", "3.12")],
+)
+def test_an_environment_that_uv_makes_has_no_pip_of_its_own(made: str, version: str) -> None:
+    state = apt(after(f"uv python install 3.12\n{made} {'--python 3.12' if 'uv' in made else ''}"), "python3-pip")
+    env = {"PATH": f"/opt/venv/bin:{PATH}"}
+    assert state.look("pip", env).version == version
+    assert state.look("python", env) == Python("3.12", "/opt/venv")

@@ -135,6 +135,14 @@ def test_what_is_editable_is_a_folder() -> None:
     assert tied is not None and tied.name == "demo"
 
 
+def test_a_name_may_have_a_hundred_hashes() -> None:
+    """A release of cffi has 67 files, whose hashes are longer than any requirement."""
+    hashes = " ".join(f"--hash=sha256:{number:064x}" for number in range(100))
+    found = one(f"cffi==1.17.1 {hashes}")
+    assert (found.name, found.version, found.hashed) == ("cffi", "1.17.1", True)
+    assert requirement("x" * 5_000, HERE) is None
+
+
 def test_marker_hash_and_extras_are_parts() -> None:
     found = one('Torch[opt] >= 2.0 ; sys_platform == "linux" --hash=sha256:abc')
     assert (found.name, found.extras, found.specifier) == ("torch", ("opt",), ">= 2.0")

@@ -18,6 +18,8 @@ from envkit.report import redacted, redacted_text
 HIDDEN = {
     'RUN useradd dev && echo "dev:pA55word" | chpasswd': 'RUN useradd dev && echo "dev:[hidden]" | chpasswd',
     "printf 'root:a b\\n' | sudo chpasswd": "printf 'root:[hidden]' | sudo chpasswd",
+    "machine data.example.org login ann password s3cret!x": "machine data.example.org login ann password [hidden]",
+    "RUN printf x 'login ann' 'password s3cret!x'": "RUN printf x 'login ann' 'password [hidden]'",
     "https://bob:s3cret@host/simple": "https://[hidden]@host/simple",
     "https://bob:s3c@ret@host/simple": "https://[hidden]@host/simple",
     "https://bob:s3/cret@host/simple": "https://[hidden]@host/simple",

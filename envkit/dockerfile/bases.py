@@ -207,6 +207,10 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
         base = replace(base, os=Observed.of(row.row.os, _fact(row)))
     elif system:
         base = replace(base, os=Observed.of(system, via))
+    if reference.path.endswith("nvidia/opengl"):  # numbered after its libglvnd
+        no_cuda = _none("nvidia/opengl holds no CUDA")
+        base = replace(base, cuda=no_cuda, cudnn=no_cuda, flavor=no_cuda, torch=no_cuda, torch_cuda=no_cuda)
+        return replace(base, variables=_GPU, python=_none("nvidia/opengl holds no Python"))
     if not found:
         base = replace(base, flavor=_said(flavor, "the tag does not say", via))
         if tag in ("", "latest") and _official(reference):

@@ -470,6 +470,8 @@ class _Reader:
             return install
         where = state.pythons.locate(install, command, command.env, active)
         prefix = _prefix(install, command, where, state)
+        if install.name == "pip":
+            state.pythons.without_pip.discard(prefix)
         if install.name == "pip" and install.manager == "pip" and where.prefix == SYSTEM == prefix and where.version:
             state.pythons.own_pip = where.version  # its script in /usr/local/bin is what `pip` means from now on
         return replace(install, python=where.version, prefix=prefix)

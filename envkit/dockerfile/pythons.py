@@ -48,11 +48,13 @@ class Pythons:
     conda_root: str = ""
     login: str = ""  # the environment that a login shell activates
     priorities: dict[str, int] = field(default_factory=dict)  # of the alternatives among ``links``
+    without_pip: set[str] = field(default_factory=set)  # environments that uv made, which have no pip of their own
     managed: str = ""  # the newest Python that uv was asked to install
 
     def copy(self) -> Pythons:
         """A state of its own for another stage."""
-        return replace(self, prefixes=dict(self.prefixes), links=dict(self.links), priorities=dict(self.priorities))
+        return replace(self, prefixes=dict(self.prefixes), links=dict(self.links), priorities=dict(self.priorities),
+                       without_pip=set(self.without_pip))  # fmt: skip
 
     def begin(self, base: Base, distro: str) -> None:
         """Starts with what an external image holds; ``distro`` is its distribution's python3."""
@@ -94,6 +96,8 @@ class Pythons:
             place = (env.get("VIRTUAL_ENV") if words[2:] else "") or ".venv"
             place = absolute(given.rest[-1].text if given.rest else place, command.cwd)
             self.prefixes[place] = version or self.found(env, command.cwd, active)
+            if "--seed" not in given.names() and "UV_VENV_SEED" not in env:
+                self.without_pip.add(place)
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
             self.links["pyenv"] = _minor(words[2])
         elif program in ("echo", "printf") and any(
@@ -176,7 +180,7 @@ class Pythons:
             return Python(_minor(program), SYSTEM)
         if "/" in program:
             return self._at(absolute(program, cwd), 0)
-        if active and _PLAIN.fullmatch(name):
+        if active and _PLAIN.fullmatch(name) and not (name.startswith("pip") and active in self.without_pip):
             return Python(self.prefixes.get(active, ""), active)
         path = env.get("PATH") or PATH
         for folder in path.split(":"):
@@ -203,6 +207,8 @@ class Pythons:
             return Python(self.links["pyenv"], folder.removesuffix("/shims"))
         if prefix in self.prefixes and (folder.endswith("/bin") or _CONDA_ROOT.fullmatch(prefix.rsplit("/", 1)[-1])):
             version = self.prefixes[prefix]
+            if name.startswith("pip") and prefix in self.without_pip:
+                return None
             if numbered:
                 return Python(numbered[1], prefix) if version in ("", numbered[1]) else None
             return Python(version, prefix) if _PLAIN.fullmatch(name) else None

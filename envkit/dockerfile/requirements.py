@@ -161,12 +161,12 @@ def requirement(text: str, span: Span, *, editable: bool = False) -> Requirement
     text = text.strip()
     if text[:1] in ("'", '"') and text.endswith(text[0]):  # a marker may end in a quote of its own
         text = text[1:-1].strip()
-    if not text or len(text) > LONGEST:
-        return None
     hashed = False
-    options = _PER_REQUIREMENT.search(text)
+    options = _PER_REQUIREMENT.search(text[:LONGEST])  # a hundred hashes may follow a name
+    if not text or (len(text) > LONGEST and options is None):
+        return None
     if options:
-        hashed = "--hash" in options[0]
+        hashed = "--hash" in text[options.start() :]
         text = text[: options.start()].rstrip()
     if _SCHEME.match(text) or _is_path(text) or (editable and not re.match(rf"{_NAME}\s*(\[[^\]]*\])?\s*@", text)):
         # What is editable is a folder, also without a slash.

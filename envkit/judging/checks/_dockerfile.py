@@ -75,6 +75,11 @@ def installs_of(step: Step) -> Iterator[tuple[Command, list[Install]]]:
         yield command, [one for line in lines for one in by_line.get(line, ()) if _inside(command.span, one.span)]
 
 
+def forgiven(step: Step, at: int) -> bool:
+    """Whether the build goes on where the step's command number ``at`` fails: ``||`` follows, or it is a condition."""
+    return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
+
+
 def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
     """Every install that the default build does, with its stage and step."""
     for index, step in reached(dockerfile):

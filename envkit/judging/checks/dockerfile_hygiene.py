@@ -473,3 +473,29 @@ def _cut(command: Command, span: Span, written: str, redirect: Redirect, edits: 
         {written: span.place},
         edits,
     )
+
+
+# ---------------------------------------------------------------- COPY
+
+_OF_SHELLS = re.compile(r"(?:\|\||&&|\||;|>>?|[12]>(?:&1|.*)|&>.*|<)\Z")
+
+
+def copy_has_no_shell(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """COPY and ADD are given names of files alone: no shell reads their words.  Source: Dockerfile reference, COPY."""
+    need_stages(dockerfile)
+    asked = 0
+    for stage in dockerfile.stages:  # BuildKit refuses a stage that nothing uses as well
+        for step in stage.steps:
+            if step.copy is None or step.exec_form:
+                continue
+            asked += 1
+            odd = next((word for word in step.copy.sources if _OF_SHELLS.match(word)), "")
+            if odd:
+                yield found(
+                    f"{step.name} takes `{odd}` for the name of a file, because no shell reads its words, so that the "
+                    "build ends here",
+                    step.span,
+                    Severity.ERROR,
+                    "take it away; a file that may be missing is copied with a pattern, as in `COPY stati[c] /app/`",
+                )
+    skip_if(not asked, "nothing is copied by COPY or ADD")

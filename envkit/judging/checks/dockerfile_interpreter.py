@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from envkit.dockerfile import system
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import installs_of, need_stages
+from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
@@ -66,7 +66,7 @@ def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command
             continue
         for at, (command, own) in enumerate(installs_of(step)):
             name = _called(command, stage)
-            if name in lacking and not _forgiven(step, at):
+            if name in lacking and not forgiven(step, at):
                 yield step, command, name
             lacking -= _brought(command, own)
             if not lacking:
@@ -134,11 +134,6 @@ def _called(command: Command, stage: Stage) -> str:
     return name if command.sure and name in _FIXES and not old else ""
 
 
-def _forgiven(step: Step, at: int) -> bool:
-    """Whether the build goes on where the step's command number ``at`` fails: ``||`` follows, or it is a condition."""
-    return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
-
-
 def _brought(command: Command, installs: Sequence[Install]) -> set[str]:
     """The programs of _FIXES that a command may bring; ``installs`` are its own."""
     opaque = command.program in _OPAQUE or command.program in system.SHELLS or "/" in command.words[0].text
@@ -174,7 +169,7 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             continue
         asked += 1
         for step in _line(dockerfile, stage):
-            if _other_archive(step):
+            if other_archive(step):
                 break
             named = [
                 (one, found[1])
@@ -206,7 +201,7 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     skip_if(not asked, "which Pythons the base's system has is not known")
 
 
-def _other_archive(step: Step) -> bool:
+def other_archive(step: Step) -> bool:
     """Whether a step may add an archive of packages, or bring files that say where packages come from."""
     if step.copy is not None:
         return bool(re.search(r"^/etc\b|^/$|apt|sources", step.copy.target)) or step.copy.source_stage is not None

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from envkit.dockerfile import system
 from envkit.facts import Facts
 from envkit.facts.rows import GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._dockerfile import need_stages, reached_commands
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
-from envkit.subjects.dockerfile import Dockerfile, Install
+from envkit.subjects.dockerfile import Dockerfile, Install, Word
 
+_ARCHIVE = re.compile(r"onnxruntime-linux-x64-gpu(?:[-_]cuda([0-9]+))?-([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?=\.t)")
 _WHEEL = re.compile(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 
 
@@ -49,7 +52,35 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
                 {f"{one.name}{release} loads cuDNN {row.cudnn}": cited(row), "no cuDNN in the base": base.cudnn.via},
                 f"take the tag of this base with cudnn in its name, of cuDNN {row.cudnn}",
             )
+    for archive, needs, word in _archives(dockerfile, facts):
+        asked += 1
+        wanted, mine = stack.major(needs.cuda or ""), stack.cuda_of_base(base)
+        if "" in majors or wanted in majors:
+            continue
+        yield error(
+            f"{archive} loads the libraries of CUDA {wanted}, and the base {base.reference} has those of CUDA {mine}",
+            word.span,
+            {
+                f"{archive} is built for CUDA {needs.cuda}": cited(needs),
+                f"CUDA {mine} in the base": f"{base.span.place}, {base.cuda.via}",
+            },
+            f"take a base of CUDA {wanted}, or the release's archive that is built for CUDA {stack.major(mine)}",
+        )
     skip_if(not asked, "nothing here loads the system's CUDA libraries, as far as is known")
+
+
+def _archives(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[str, GpuPackageRow, Word]]:
+    """The archives of ONNX Runtime for GPUs that the build downloads, each with what its release loads.
+
+    An archive with a CUDA in its name is for that one; the others are of the CUDA of the release's wheel.
+    """
+    for _, _, command in reached_commands(dockerfile):
+        for fetched in system.downloads(command) if command.sure else ():
+            found = _ARCHIVE.search(fetched.url)
+            row = facts.gpu_package("onnxruntime-gpu", found[2]) if found else None
+            if found is None or row is None or row.cuda is None:
+                continue
+            yield found[0], replace(row, cuda=found[1]) if found[1] else row, fetched.word
 
 
 def _row(one: Install, dockerfile: Dockerfile, facts: Facts) -> GpuPackageRow | None:

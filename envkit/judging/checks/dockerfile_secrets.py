@@ -14,6 +14,15 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Setting
 _REFERENCE = re.compile(r"\$\{?(\w+)")
 _USERINFO = re.compile(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
 _OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_TESTS = frozenset({"test", "[", "[[", "unset"})
+# Files from which git, curl, pip, npm, AWS, Kaggle and Docker read what they prove themselves with.
+_STORES = re.compile(
+    r"(?:^|[/~])[._](?:netrc|pypirc|npmrc|git-credentials|pgpass)\Z|\.aws/credentials\Z|kaggle\.json\Z|\.docker/config\.json\Z"
+)
+_STORED = re.compile(
+    r"(password|_authToken|aws_secret_access_key|key|auth)[\"']?(?:\s*[:=]\s*|\s+)[\"']?([^\s\"',]{6,200})",
+    re.IGNORECASE,
+)
 _FIX = "pass it as a build secret, `RUN --mount=type=secret,id=NAME,env=NAME`, or at run time, and revoke this one"
 
 
@@ -35,7 +44,7 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
         before: Command | None = None
         for command in step.commands:
             asked += 1
-            for finding in (*_command(command), *_password(before, command), *_given(command, kept)):
+            for finding in (*_command(command), *_password(before, command), *_given(command, kept), *_stored(command)):
                 if finding.span is not None and finding.span not in told:
                     told.add(finding.span)
                     yield finding
@@ -107,21 +116,35 @@ def _password(before: Command | None, command: Command) -> Iterator[Finding]:
 
 
 def _given(command: Command, args: set[str]) -> Iterator[Finding]:
-    """A build argument under a secret's name that a command gets as an option or as a variable."""
-    words, before = list(command.assigns.values()), ""
-    for word in command.words:
-        name, equals, _ = word.raw.partition("=")
-        if _OPTION.fullmatch(before) or (equals and _OPTION.fullmatch(name)):
-            words.append(word)
-        before = word.raw
-    for word in words:
+    """A build argument under a secret's name that a command gets in a word or as a variable; a test of it is none."""
+    if command.program in _TESTS:
+        return
+    told: set[str] = set()
+    files = [redirect.target for redirect in command.redirects if redirect.op == "<<<"]
+    for word in (*command.assigns.values(), *command.words[1:], *files):
         passed = next((each for each in _REFERENCE.findall(word.raw) if each in args and surely_names_secret(each)), "")
-        if passed and not re.search(r"\$\{\w+:?\+", word.raw):
+        if passed and passed not in told and not re.search(r"\$\{\w+:?[+?]|'[^']*\$[^']*'", word.raw):
+            told.add(passed)
             yield _found(
                 word.span,
                 f"{command.program} is given the build argument {passed}, whose value the history of the image keeps",
                 Severity.WARNING,
             )
+
+
+def _stored(command: Command) -> Iterator[Finding]:
+    """A password or token in clear text that is written into a file which tools read their credentials from."""
+    targets = [redirect.target.text for redirect in command.redirects if redirect.op.startswith((">", "1>", "&>"))]
+    targets += list(command.args) if command.program == "tee" else []
+    file = next((target for target in targets if _STORES.search(target)), "")
+    if not file or command.program not in ("echo", "printf", "cat", "tee"):
+        return
+    for text in (" ".join(command.args), command.heredoc):
+        for key, value in _STORED.findall(text):
+            if not re.search(r"[$<{%]", value) and not placeholder(value) and command.sure:
+                severity = Severity.ERROR if looks_real(value) else Severity.WARNING
+                yield _found(command.span, f"{file} is written with a {key.lower()} in clear text", severity)
+                return
 
 
 def _real(value: str) -> bool:

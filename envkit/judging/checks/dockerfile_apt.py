@@ -1,0 +1,82 @@
+"""Whether apt finds the packages of CUDA that it is told to install in the archives that the base knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks.dockerfile_interpreter import other_archive
+from envkit.model import Finding
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Step
+
+# What NVIDIA's own archive has and no distribution: packages with the release in their name, and those of cuDNN.
+_NVIDIAS = re.compile(
+    r"cuda-(?:[a-z]+-)*\d+-\d+|cuda-toolkit|cuda-drivers|libcudnn\d+(?:-dev)?(?:-cuda-\d+)?|libnvinfer\d+"
+)
+# What Debian has in non-free, which its images leave out; Ubuntu's images list multiverse.
+_NON_FREE = re.compile(
+    r"nvidia-(?:cuda-(?:toolkit|dev|gdb)|cudnn|driver|smi|settings|kernel-dkms)|libcuda1|libnvidia-ml1"
+)
+# Official images of languages, which are made on Debian where their tag does not say Alpine or Windows.
+_ON_DEBIAN = re.compile(r"(?:library/)?(?:python|rust|node|golang|gcc)")
+_ADDS = re.compile(r"non-free|contrib|cuda-keyring|nvidia\.com|\.deb\b|\.run\b|local_installers", re.IGNORECASE)
+
+
+def apt_archive_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The archives that the base knows have the packages of CUDA that apt installs.  Source: Debian's images list main
+    alone; NVIDIA, CUDA installation guide for Linux, "Network Repo Installation"."""
+    need_stages(dockerfile)
+    asked = 0
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        system = _system(stage.base)
+        if not system:
+            continue
+        asked += 1
+        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+            if other_archive(step) or (step.name == "RUN" and _ADDS.search(step.value)):
+                break
+            lacking = _lacking(step, system)
+            if lacking is not None:
+                one, why, fix = lacking
+                yield error(
+                    f"{one.name} is not in the archives that {stage.base.reference} knows, so that the build ends here",
+                    one.span,
+                    {why: f"{stage.base.span.place}, {stage.base.reference}"},
+                    fix,
+                )
+                break
+    skip_if(not asked, "the base is no plain Debian or Ubuntu, as far as is known")
+
+
+def _system(base: Base) -> str:
+    """ "debian" or "ubuntu" where the image is made of its packages and of no other archive, else ""."""
+    found = re.match(r"debian|ubuntu", stack.said(base.os))
+    if not base.sure or base.digest or base.family == "nvidia" or base.cuda.value:
+        return ""
+    if _ON_DEBIAN.fullmatch(base.repository):
+        return "" if re.search(r"alpine|windows|nanoserver", base.tag) else "debian"
+    return found[0] if found and base.family == "os" else ""
+
+
+def _lacking(step: Step, system: str) -> tuple[Install, str, str] | None:
+    """The first package of a step that is in none of the system's archives, why, and what to do."""
+    for one in step.installs:
+        if one.manager != "apt" or not one.sure:
+            continue
+        if _NVIDIAS.fullmatch(one.name):
+            return (
+                one,
+                "only NVIDIA's archive has it",
+                "take an nvidia/cuda base, or install NVIDIA's cuda-keyring before",
+            )
+        if system == "debian" and _NON_FREE.fullmatch(one.name):
+            return (
+                one,
+                "Debian has it in non-free, which its images leave out",
+                "take an nvidia/cuda base, or add non-free to the components in /etc/apt/sources.list.d/debian.sources",
+            )
+    return None

@@ -1,0 +1,54 @@
+"""Secrets that a compose file, a manifest or a devcontainer.json holds in clear text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
+from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._workload import need_containers
+from envkit.model import Finding
+from envkit.subjects.workload import Container, FileValue, Workload
+
+_OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_FIXES = {
+    "compose": "write `${NAME}` and keep the value in a file that git ignores, or use `secrets:`, and revoke this one",
+    "kubernetes": "take it from a Secret by `valueFrom: {secretKeyRef: ...}`, and revoke this one",
+    "devcontainer": 'write "${localEnv:NAME}", and revoke this one',
+}
+
+
+def workload_secret_in_file(workload: Workload) -> Iterator[Finding]:
+    """No token and no long password stands in the file, which everybody has who has the repository."""
+    asked = 0
+    for one in need_containers(workload):
+        asked += len(one.env) + len(one.command)
+        for what, said in _values(one):
+            if said.sure and _secret(what, said.value):
+                yield error(
+                    f"`{one.name}` is given {what} in clear text",
+                    said.span,
+                    {"a secret": said.span.place},
+                    _FIXES[workload.kind],
+                )
+    skip_if(not asked, "no container is given a variable or a command")
+
+
+def _values(one: Container) -> Iterator[tuple[str, FileValue]]:
+    """What a container is given, with its name: variables, and the words of its command behind their options."""
+    for name, said in one.env.items():
+        if said is not None:
+            yield name, said
+    before = ""
+    for word in one.command:
+        yield before if _OPTION.fullmatch(before) else "a word of its command", word
+        before = word.value
+
+
+def _secret(what: str, value: str) -> bool:
+    """Whether a value is a token by its shape, or a long one under a name that says so."""
+    if shape_in(value) is not None:
+        return True
+    named = surely_names_secret(what) or what.startswith("-")
+    return named and not re.search(r"[$<{]", value) and not placeholder(value) and looks_real(value)
