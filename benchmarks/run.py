@@ -282,8 +282,8 @@ def _locking(what: str, text: str, runs: int, most: float) -> Iterator[Measure]:
     from envkit.facts import load as load_facts
     from envkit.plan.lockfile import parse as parse_lock
     from envkit.plan.resolve import resolve
-    from envkit.plan.solve import platform_tag
     from envkit.plan.spec import load as load_spec
+    from envkit.plan.wheels import platform_tag
     from envkit.system.proc import uv_path
 
     with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from envkit.facts import load as load_facts
-from envkit.plan import solve
+from envkit.plan import wheels
 from envkit.plan.lockfile import Pin
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec, parse
@@ -166,7 +166,7 @@ def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, t
     index.add("torch", torch, cudnn, tag=f"{tag}-{tag}-manylinux_2_28_x86_64")
     index.add(cudnn, "9.1.0.70")
     index.add("setuptools", "80.9.0")
-    index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    index.add("uv", wheels.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     listed = ", ".join(f'"{each}"' for each in packages)
     spec = parse(f'torch = "{torch}"\npython = "{python}"\npackages = [{listed}]\n{text}', Path("/srv/job/envkit.toml"))
     publish_extras(index, resolve(spec, load_facts()).extras.wheels)

@@ -98,6 +98,7 @@ STEPS = {
         ("resolve", "project"),
         ("together",),
         ("cpu", "uv_failure"),
+        ("wheels",),
         ("solve",),
         ("compiled",),
         ("update", "requires", "pushed", "licences"),

@@ -12,7 +12,7 @@ from envkit.build import exporters, render
 from envkit.diff import compare
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import load as load_facts
-from envkit.plan import compiled, cpu, solve
+from envkit.plan import compiled, cpu, solve, wheels
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.resolve import resolve
@@ -42,7 +42,7 @@ def indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[I
     pypi.add("nvidia-cudnn-cu12", "9.1.0.70")
     pypi.add("setuptools", "80.9.0")
     pypi.add("numpy", "2.2.0")
-    pypi.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    pypi.add("uv", wheels.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     for name in ("jupyterlab", "py-spy"):
         pypi.add(name, "1.0")
     yield both
@@ -105,7 +105,7 @@ def test_an_index_in_place_of_the_default_one_may_hold_all_builds(indexes: tuple
 def test_a_wheel_of_pypis_for_aarch64_is_one_for_the_cpu_where_the_facts_say_so(indexes: tuple[Index, Index]) -> None:
     pypi, _ = indexes
     pypi.add("torch", "2.6.0", tag=TAG.replace("x86_64", "aarch64"))
-    pypi.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_aarch64")
+    pypi.add("uv", wheels.uv_version(), tag="py3-none-manylinux_2_17_aarch64")
     row = next(row for row in FACTS.torches if str(row.torch) == "2.6.0" and row.default)
     assert row.pypi_aarch64 == "cpu"
     made = locked(spec_of('platform = "linux/arm64"', torch="2.6.0"))

@@ -16,7 +16,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, load
 from envkit.facts import derived as derive_rows
 from envkit.facts.rows import DerivedRow, TorchRow
-from envkit.plan import derive, solve
+from envkit.plan import derive, solve, wheels
 from envkit.plan import lockfile as locks
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec, parse
@@ -135,7 +135,7 @@ def newer(index: Index) -> Index:
         ("triton", "9.9.0"), ("setuptools", "80.9.0"),
     ):  # fmt: skip
         index.add(name, version)
-    index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    index.add("uv", wheels.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     return index
 
 

@@ -17,7 +17,7 @@ from index import Index, asked_by_uv, publish_extras
 
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import load
-from envkit.plan import solve
+from envkit.plan import solve, wheels
 from envkit.plan.lockfile import PARTS
 from envkit.plan.resolve import feasible, resolve
 from envkit.plan.spec import Spec, parse
@@ -365,7 +365,7 @@ def shelves(tmp_path_factory: pytest.TempPathFactory, pythons: Path) -> Iterator
             publish_extras(made, choice.extras.wheels)
     made.add("setuptools", "80.9.0")
     for machine in ("x86_64", "aarch64"):
-        made.add("uv", solve.uv_version(), tag=f"py3-none-manylinux_2_17_{machine}")
+        made.add("uv", wheels.uv_version(), tag=f"py3-none-manylinux_2_17_{machine}")
     for row in BY_SOLVER.values():
         for name, version, *more in row.wheels:
             facts = dict(each.split("=", 1) for each in more if re.match("(tag|uploaded)=", each))

@@ -24,7 +24,7 @@ from envkit.engine import BuildRequest, buildx
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 from envkit.plan import lockfile as locks
-from envkit.plan import project, solve
+from envkit.plan import project, solve, wheels
 from envkit.plan.indexes import Indexes
 from envkit.plan.spec import load
 from envkit.plan.update import suite_wish
@@ -102,7 +102,7 @@ def write_lock(folder: Path, engine: DockerEngine) -> None:
     base = engine.resolve_base(suite_wish("bookworm"), lambda line: None)
     held = locks.parse((STACK / "envkit.lock").read_text(), "envkit.lock")
     # This machine's uv, which a build then takes as it is.
-    tools = solve.build_tools(Indexes(), Python("3.11"), ("pip", f"uv=={solve.uv_version()}"), "")
+    tools = solve.build_tools(Indexes(), Python("3.11"), ("pip", f"uv=={wheels.uv_version()}"), "")
     installer = next(replace(pin, layer=locks.TOOLS) for pin in tools if pin.name == "uv")
     kept = [pin for pin in held.wheels if pin.name in ("filelock", "typing-extensions")]
 

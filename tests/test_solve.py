@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
-from envkit.plan import solve, uv_failure
+from envkit.plan import solve, uv_failure, wheels
 from envkit.plan.apt import Base
 from envkit.plan.apt import solve as solve_debs
 from envkit.plan.lockfile import PARTS, Lock, Pin, dump, spec_items
@@ -71,8 +71,8 @@ def layered(
     kept: tuple[Pin, ...] = (),
 ) -> tuple[tuple[Pin, ...], int]:
     wanted = {"runtime": runtime, "devel": devel, "debug": debug}
-    place = solve.TargetPlatform(Python(python), "x86_64", Glibc(glibc))
-    return solve.closure(wanted, place, quiet, kept=kept)
+    place = wheels.TargetPlatform(Python(python), "x86_64", Glibc(glibc))
+    return wheels.closure(wanted, place, quiet, kept=kept)
 
 
 # The closure.
@@ -377,16 +377,16 @@ def test_a_conflict_keeps_the_words_of_the_solver_without_their_frame() -> None:
      *((f"2.{minor}", f"x86_64-manylinux_2_{minor}") for minor in range(31, 41))],
 )  # fmt: skip
 def test_the_platform_is_never_newer_than_the_system(glibc: str, tag: str) -> None:
-    assert solve.platform_tag("x86_64", Glibc(glibc)) == tag
+    assert wheels.platform_tag("x86_64", Glibc(glibc)) == tag
 
 
 def test_a_glibc_older_than_any_wheel_is_refused() -> None:
     with pytest.raises(UsageError, match=r"glibc 2\.12"):
-        solve.platform_tag("x86_64", Glibc("2.12"))
+        wheels.platform_tag("x86_64", Glibc("2.12"))
 
 
 def test_uv_says_its_version() -> None:
-    assert solve.uv_version()[0].isdigit()
+    assert wheels.uv_version()[0].isdigit()
     assert Path(proc.uv_path()).exists()
 
 
@@ -409,7 +409,7 @@ def test_a_wish_becomes_a_lock(index: Index, published: Publish) -> None:
     }
     assert {pin.layer for pin in made.wheels} == {"runtime", "debug"}
     assert (str(made.torch), made.variant, str(made.cuda), made.suite) == ("2.6.0", "cu124", "12.4", "bookworm")
-    assert (made.installer.name, made.installer.version) == ("uv", solve.uv_version())
+    assert (made.installer.name, made.installer.version) == ("uv", wheels.uv_version())
     assert made.installer.layer == "tools"
     assert made.wish == spec_items(spec)
     assert made.epoch == UPLOADED_S
@@ -456,11 +456,33 @@ def test_an_index_is_asked_once_and_never_again_for_the_installer(index: Index, 
     assert {"numpy", "torch"} <= {*index.pages}
 
 
+def test_what_uvs_cache_answers_is_what_the_lock_holds(index: Index, published: Publish) -> None:
+    index.add("numpy", "2.0", "needed")
+    index.add("needed", "1.0")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    assert solve._guess(spec, load_facts(), ()) is None  # nothing was read yet
+    made = weak(spec, load_facts(), quiet)
+    index.pages.clear()
+    guess = solve._guess(spec, load_facts(), ())
+    assert guess is not None and guess.layered() == made.wheels and guess.newest == made.epoch
+    assert index.pages == []
+
+
+def test_a_lock_holds_what_the_index_has_now_whatever_uvs_cache_says(index: Index, published: Publish) -> None:
+    index.add("numpy", "2.0")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    before = weak(spec, load_facts(), quiet)
+    newer = {index.add("numpy", "2.1", "needed"), index.add("needed", "1.0")}
+    made = weak(spec, load_facts(), quiet)
+    assert newer <= {*made.wheels}
+    assert {*made.wheels} - newer == {pin for pin in before.wheels if pin.name != "numpy"}
+
+
 def test_an_installer_that_a_page_of_before_does_not_list_is_asked_for(index: Index, published: Publish) -> None:
     index.add("uv", "0.0.1")
     closure("uv")  # uv's cache has the page now
     made = weak(published("2.6.0", "3.11", "nvidia-cudnn-cu12"), load_facts(), quiet)
-    assert made.installer.version == solve.uv_version()
+    assert made.installer.version == wheels.uv_version()
 
 
 def held_back(index: Index, spec: Spec) -> tuple[str, list[str]]:
@@ -569,8 +591,8 @@ def test_threads_do_not_meet_in_sysconfig(index: Index, published: Publish, monk
 
     monkeypatch.setattr(sysconfig, "_init_posix", slow)
     monkeypatch.setattr(sysconfig, "_CONFIG_VARS", None)  # as in a process that has not asked yet
-    solve._ranks.cache_clear()
-    assert weak(spec, load_facts(), quiet).installer.version == solve.uv_version()
+    wheels.ranks_of.cache_clear()
+    assert weak(spec, load_facts(), quiet).installer.version == wheels.uv_version()
 
 
 def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publish) -> None:
@@ -653,6 +675,6 @@ def test_a_wish_that_the_facts_forbid_never_asks_the_index(monkeypatch: pytest.M
 
 def test_where_nothing_is_wanted_nobody_is_asked() -> None:
     said: list[str] = []
-    place = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
-    assert solve.closure({"runtime": (), "dev": ()}, place, said.append) == ((), 0)
+    place = wheels.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
+    assert wheels.closure({"runtime": (), "dev": ()}, place, said.append) == ((), 0)
     assert said == []

@@ -18,16 +18,16 @@ from envkit.build.render import dockerfile
 from envkit.engine.local import LocalEngine
 from envkit.errors import Undecided, Unsatisfiable
 from envkit.facts import load as load_facts
-from envkit.plan import requires, solve, sources
+from envkit.plan import requires, solve, sources, wheels
 from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import PARTS, Lock, Pin, Source, dump, parse
 from envkit.plan.sources import Sources, gather
 from envkit.versions import Glibc, Python
 
 slow = pytest.mark.slow  # builds with real tools, for a second or more
-PLACE = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
+PLACE = wheels.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
 TOOLS = partial(solve.build_tools, Indexes())
-FITS = partial(solve._fits, solve._ranks(PLACE.python, PLACE.machine, PLACE.glibc))
+FITS = partial(wheels.fits, wheels.ranks_of(PLACE.python, PLACE.machine, PLACE.glibc))
 
 # A build backend inside the package; `{body}` comes before the wheel is written, and may change what is.
 BACKEND = """
@@ -158,7 +158,7 @@ class Run:
         )
 
     def closure(self, *wanted: str) -> tuple[Pin, ...]:
-        pins, _ = solve.closure({"runtime": wanted}, PLACE, self.said.append, built=self.sources)
+        pins, _ = wheels.closure({"runtime": wanted}, PLACE, self.said.append, built=self.sources)
         self.rows = self.sources.rows(pins)
         return pins
 

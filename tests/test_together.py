@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from envkit.errors import Unsatisfiable
 from envkit.facts import load as load_facts
-from envkit.plan import solve, together
+from envkit.plan import solve, together, wheels
 from envkit.plan.lockfile import PARTS, Lock
 from envkit.plan.resolve import Choice, feasible, resolve
 from envkit.plan.spec import Spec, parse
@@ -37,7 +37,7 @@ def published(index: Index, spec: Spec) -> Spec:
         index.add(f"nvidia-cudnn-cu{choice.cuda.major}", "9.1.0.70")
         publish_extras(index, choice.extras.wheels)
     index.add("setuptools", "80.9.0")
-    index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    index.add("uv", wheels.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
     return spec
 
 

@@ -26,7 +26,7 @@ from envkit.facts import load as load_facts
 from envkit.judging.judge import checks
 from envkit.model import Outcome, Report
 from envkit.plan import lockfile as locks
-from envkit.plan import solve
+from envkit.plan import wheels
 from envkit.plan.apt import Base, NoBase
 from envkit.plan.apt import solve as solve_debs
 from envkit.plan.lockfile import Lock
@@ -327,7 +327,7 @@ def test_a_flavor_is_a_target_with_a_tag_and_wheels_of_its_own(spec: Spec, flavo
 
 def test_this_machines_uv_stands_in_for_the_installer_if_it_is_the_locked_one(spec: Spec) -> None:
     fake, made = healthy(), locked(spec)
-    for version in (solve.uv_version(), "0.0.1"):
+    for version in (wheels.uv_version(), "0.0.1"):
         pipeline.build(replace(made, installer=replace(made.installer, version=version)), fake, quiet)
     assert [set(wish.contexts) for wish in fake.builds] == [{"installer"}, set()]
     assert not fake.builds[0].offline
@@ -335,7 +335,7 @@ def test_this_machines_uv_stands_in_for_the_installer_if_it_is_the_locked_one(sp
 
 def test_the_installer_is_handed_over_from_the_same_place_with_its_own_time(spec: Spec) -> None:
     fake, made = healthy(), locked(spec)
-    made = replace(made, installer=replace(made.installer, version=solve.uv_version()))
+    made = replace(made, installer=replace(made.installer, version=wheels.uv_version()))
     pipeline.build(made, fake, quiet)
     given = fake.builds[0].contexts["installer"]
     own, first = Path(proc.uv_path()), (given / "uv").stat()

@@ -36,7 +36,7 @@ from envkit.engine.docker import DockerEngine
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.plan import lockfile as locks
-from envkit.plan.solve import _uv_cache as uv_cache
+from envkit.plan.wheels import uv_cache
 from envkit.runner.runner import LOCK_LABEL
 from envkit.subjects import saved
 from envkit.subjects.codec import to_plain

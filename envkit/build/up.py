@@ -21,7 +21,7 @@ from envkit.facts import Facts
 from envkit.image import oci, tar
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
-from envkit.plan import compiled, given, solve, sources
+from envkit.plan import compiled, given, sources, wheels
 from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
@@ -217,7 +217,7 @@ def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
     """The folders that stand in for stages of the Dockerfile: what was vendored, and this machine's own uv, if it is
     the very version that the lock pins, which saves the build its installation."""
     found = {"vendor": vendored} if vendored else {}
-    if solve.uv_version() == lock.installer.version:
+    if wheels.uv_version() == lock.installer.version:
         # Always from the same place and with the file's own time: the engine then knows that it has it already.
         found["installer"] = files.folder(cache_dir() / "installer" / lock.installer.version)
         uv, kept = Path(proc.uv_path()), found["installer"] / "uv"

@@ -128,6 +128,7 @@ def lock(
             warn=warn,
             accept=accept,
             workshop=workshop,
+            meanwhile=import_checks,
         )
         update.save(parsed_spec, made, say)
     print(headline(path, made))
@@ -146,6 +147,11 @@ def accept(spec: Spec, known: Facts, made: Lock) -> None:
     from envkit.static.before_writing import refuse
 
     refuse(spec, known, made)
+
+
+def import_checks() -> None:
+    """Imports what ``accept`` needs."""
+    import envkit.static.before_writing  # noqa: F401
 
 
 @contextmanager

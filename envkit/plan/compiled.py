@@ -37,7 +37,7 @@ from envkit.engine import WORK, Engine, Say
 from envkit.errors import Undecided, Unsatisfiable, UsageError, one_line
 from envkit.facts import Facts, derived, load, served
 from envkit.payload import elf, fatbin
-from envkit.plan import indexes, solve, sources
+from envkit.plan import indexes, solve, sources, wheels
 from envkit.plan import lockfile as locks
 from envkit.plan.given import GivenWheel
 from envkit.plan.indexes import Indexes
@@ -494,7 +494,7 @@ def _install(room: Path, pins: Sequence[str], shop: _Shop) -> None:
         sources.uv(
             shop.named, "pip", "install", "--quiet", "--no-config", "--require-hashes", "--no-deps",
             "--only-binary=:all:", "--python", sys.executable, "--python-version", str(shop.plain.python),
-            "--python-platform", solve.platform_tag(Platform(shop.plain.platform).machine, shop.glibc),
+            "--python-platform", wheels.platform_tag(Platform(shop.plain.platform).machine, shop.glibc),
             "--target", str(room / "tools"), "-r", str(wanted),
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from envkit.errors import Undecided, UsageError, nearest, one_line
 from envkit.facts import Facts
 from envkit.facts.derived import environment, requirements
-from envkit.plan import given, solve, sources
+from envkit.plan import given, solve, sources, wheels
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock, Pin
 from envkit.plan.sources import Say
@@ -61,7 +61,7 @@ def members(lock: Lock, spec: Spec, facts: Facts, say: Say) -> dict[str, Member]
             given.gather(spec.given, folder)
             sources.gather(lock, folder, files.cache_dir(), say, place.indexes, again=sources.stand_in)
             here = {pin.name: folder / pin.file for pin in lock.wheels if (folder / pin.file).is_file()}
-            found = solve.requirers(lines, replace(place, given=here))
+            found = wheels.requirers(lines, replace(place, given=here))
     except UsageError as error:
         raise Undecided(
             f"who requires whom is not known: {error.message}", "lock again, if the index has lost a release"

@@ -4,21 +4,15 @@ Debian packages, side by side."""
 from __future__ import annotations
 
 import functools
-import os
 import platform
-import re
-import sys
-import tomllib
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
 
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
@@ -34,257 +28,60 @@ from envkit.plan.resolve import Choice, feasible, settled
 from envkit.plan.sources import Sources
 from envkit.plan.spec import CPU, Platform, Spec
 from envkit.plan.together import Release
-from envkit.plan.uv_failure import REFUSED, failure
+from envkit.plan.wheels import (
+    MANYLINUX,
+    Guess,
+    Package,
+    Say,
+    TargetPlatform,
+    Uv,
+    closure,
+    fits,
+    for_target,
+    layered,
+    of_any_age,
+    pins_of,
+    ranks_of,
+    requirers,
+    upto,
+    uv_version,
+    wheel_of,
+)
 from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.no_room import NoRoom
 from envkit.versions import Glibc, Python
 
-Say = Callable[[str], None]
-Got = TypeVar("Got")
-Package = dict[str, object]  # of a pylock, as uv writes it
-
-_BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the rest is for slow indexes
-
-# Glibc minors for which uv has a --python-platform, besides the manylinux2014 baseline (its help text).
-_MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+_LOOKED_EVERY_S = 0.2
 
 
-# A line of a pylock, as uv writes it, that is one wheel of several, and the platforms at the end of its name.
-_WHEEL_LINE = re.compile(r'^ +\{ url = "[^"\n]*-([^"/\n-]*)\.whl", .*\},\n', re.MULTILINE)
+def _guess(spec: Spec, facts: Facts, kept: tuple[Pin, ...]) -> Guess | None:
+    """What a lock of ``spec`` is likely to take, by uv's cache alone; None where that does not hold all of it."""
 
+    def solver(choice: Choice, spec: Spec) -> together.Ask:
+        return partial(_ask, choice, spec, whole=True, kept=kept, flags=("--offline",))
 
-def uv_version() -> str:
-    """The version of that uv."""
-    said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
-    match = re.search(r"uv (\S+)", said.stdout)
-    if said.exit != 0 or not match:
-        raise Undecided(f"uv does not report its version: {said.stderr.strip()[-200:]}", "install uv again")
-    return match[1]
-
-
-def platform_tag(machine: str, glibc: Glibc) -> str:
-    """uv's name for Linux on ``machine`` with ``glibc``: the newest manylinux it knows that is not newer."""
-    fitting = [minor for minor in _MANYLINUX if (2, minor) <= (glibc.major, glibc.minor)]
-    if not fitting:
-        raise UsageError(f"glibc {glibc} is older than any wheel of torch expects", "choose a newer `os`")
-    return f"{machine}-manylinux_2_{fitting[-1]}"
-
-
-@dataclass(frozen=True, slots=True)
-class TargetPlatform:
-    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index, the
-    next three are as in Spec, ``indexes`` those that the spec names, and ``given`` the wheels by distribution that it
-    names by file or address."""
-
-    python: Python
-    machine: str
-    glibc: Glibc
-    backend: str = ""
-    constraints: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    before: str = ""
-    indexes: Indexes = field(default_factory=Indexes)
-    given: Mapping[str, Path] = field(default_factory=dict)
-
-
-def closure(
-    wanted: Mapping[str, tuple[str, ...]],
-    place: TargetPlatform,
-    say: Say,
-    *,
-    kept: tuple[Pin, ...] = (),
-    bounds: tuple[str, ...] = (),
-    built: Sources | None = None,
-    solved: Sequence[Package] = (),
-) -> tuple[tuple[Pin, ...], int]:
-    """Every wheel that the requirements of all layers need together, and the newest upload time among them.
-
-    ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
-    again where it still fits, and ``bounds`` hold for all that is taken; without ``built`` only what has a wheel on the
-    index is.  ``solved`` is uv's answer to the same question where it was asked before.  The pins are in a lock's
-    order; the time is in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels
-    meets the spec and Undecided when the index could not be asked.
-    """
-    every = _upto(wanted, locks.FLAVORS[-1])
-    if not every:
-        return (), 0
-    say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
-    with files.scratch("lock") as folder:
-        target = (*_target(place), *_of_any_age(wanted, place))
-        uv = _Uv(folder, place, built)
-        packages = solved or uv.compile("all", every, *target, kept=kept, constraints=bounds)
-        ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
-        for package in packages:
-            pin, uploaded = _wheel(package, ranks)
-            pins.append(pin)
-            newest = max(newest, uploaded)
-        exact = tuple(f"{pin.name}=={pin.version}" for pin in pins)
-        # The index was asked a moment ago, so that uv's cache holds every answer to what follows.
-        below = {
-            flavor: proc.beside(partial(uv.again, flavor, _upto(wanted, flavor), *target, constraints=exact))
-            for flavor in locks.FLAVORS[:-1]
-            if _upto(wanted, flavor) and len(_upto(wanted, flavor)) < len(every)
-        }
-        elsewhere = proc.beside(partial(_elsewhere, uv, pins, exact))
-        names = {flavor: {canonicalize_name(str(one.get("name"))) for one in rows()} for flavor, rows in below.items()}
-        others = elsewhere()
-
-    def layer(pin: Pin) -> str:
-        for flavor in locks.FLAVORS:
-            if pin.name in names.get(flavor, ()) or len(_upto(wanted, flavor)) == len(every):
-                return flavor
-        raise AssertionError("the last flavor holds all")
-
-    return locks.in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
-
-
-def _of_any_age(wanted: Mapping[str, tuple[str, ...]], place: TargetPlatform) -> tuple[str, ...]:
-    """What tells uv that the day in ``place`` does not count for envkit's own tools, whose releases are facts."""
-    if not place.before:
-        return ()
-    asked, *tools = ({Requirement(line).name for line in wanted.get(flavor, ())} for flavor in locks.FLAVORS)
-    return tuple(
-        word for name in sorted(set().union(*tools) - asked) for word in ("--exclude-newer-package", f"{name}=false")
-    )
-
-
-def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]:
-    """The requirements of a flavor and of those below it."""
-    held = locks.FLAVORS[: locks.FLAVORS.index(flavor) + 1]
-    return tuple(line for each in held for line in wanted.get(each, ()))
-
-
-def _target(place: TargetPlatform) -> tuple[str, str]:
-    return "--python-platform", platform_tag(place.machine, place.glibc)
-
-
-@dataclass(frozen=True, slots=True)
-class _Uv:
-    """uv's resolver for one place; its questions and answers are files in ``folder``."""
-
-    folder: Path
-    place: TargetPlatform
-    built: Sources | None = None
-
-    def compile(
-        self,
-        name: str,
-        requirements: tuple[str, ...],
-        *flags: str,
-        kept: tuple[Pin, ...] = (),
-        constraints: tuple[str, ...] = (),
-        alone: bool = False,
-    ) -> list[Package]:
-        """The same as ``once``, also over the wheels that are built where the index has source alone."""
-        while True:
-            state = self.built.state if self.built else 0
-            links = self.built.links(self.folder) if self.built and not alone else ()
-            try:
-                packages = self.once(
-                    name, requirements, *flags, *links, kept=kept, constraints=constraints, alone=alone
-                )
-            except Unsatisfiable as error:
-                asked = (*requirements, *constraints, *self.place.constraints, *self.place.overrides)
-                if not self.built or alone or not (self.built.offer(error.chain, asked) or self.built.state != state):
-                    raise
-                continue
-            if not self.built or alone or not self.built.build(packages):
-                return packages
-
-    def once(
-        self,
-        name: str,
-        requirements: tuple[str, ...],
-        *flags: str,
-        kept: tuple[Pin, ...] = (),
-        constraints: tuple[str, ...] = (),
-        alone: bool = False,
-    ) -> list[Package]:
-        """The packages of the lock that uv writes for ``requirements``; raises what became of its failure.
-
-        With ``alone`` nothing that they need, and also releases without a wheel: uv then reads no METADATA, which for a
-        source archive would mean to run it.
-        """
-        answer = self.folder / f"pylock.{name}.toml"
-        answer.unlink(missing_ok=True)
-        if kept:  # uv prefers what the file that it is to write says already
-            held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
-            answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
-        self._compile(name, requirements, answer, flags, constraints, alone)
-        found = tomllib.loads(_WHEEL_LINE.sub(_for_linux, answer.read_text(encoding="utf-8"))).get("packages", [])
-        return [package for package in found if isinstance(package, dict)]
-
-    def requirers(self, requirements: tuple[str, ...], *flags: str) -> dict[str, tuple[str, ...]]:
-        """Who requires each distribution that ``requirements`` come to, by name; from uv's cache where it can."""
-        answer = self.folder / "requirers.txt"
-        flags = (*flags, "--annotate", "--annotation-style", "line")
-        _cache_first(lambda *offline: self._compile("requirers", requirements, answer, (*flags, *offline)))
-        found: dict[str, tuple[str, ...]] = {}
-        for line in answer.read_text(encoding="utf-8").splitlines():
-            pin, _, via = line.partition("# via ")
-            if not pin or pin.startswith("#"):
-                continue
-            names = tuple(sorted(name for name in via.split(", ") if name and not name.startswith("-")))
-            found[canonicalize_name(Requirement(pin.strip()).name)] = names
-        return found
-
-    def _compile(
-        self,
-        name: str,
-        requirements: tuple[str, ...],
-        answer: Path,
-        flags: tuple[str, ...],
-        constraints: tuple[str, ...] = (),
-        alone: bool = False,
-    ) -> None:
-        wish, bounds = (self.folder / file for file in (f"{name}.in", f"{name}.bounds"))
-        lines = given.solved(requirements, self.place.given)
-        wish.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        constraints += self.place.constraints
-        bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
-        overrides = self.folder / f"{name}.overrides"
-        overrides.write_text("".join(line + "\n" for line in self.place.overrides), encoding="utf-8")
-        argv = [
-            proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header",
-            *(["--no-deps"] if alone else ["--only-binary", ":all:"]),
-            "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
-            "--python-version", str(self.place.python), *flags,
-            *(["--constraints", str(bounds)] if constraints else []),
-            *(["--overrides", str(overrides)] if self.place.overrides else []),
-            # of a day alone uv takes what was uploaded on it too
-            *(["--exclude-newer", f"{self.place.before}T00:00:00Z"] if self.place.before else []),
-            *(["--torch-backend", self.place.backend] if self.place.backend else []),
-            "--output-file", str(answer), str(wish),
-        ]  # fmt: skip
-        env = {**self.place.indexes.environment(), **proc.ONE_LINE}
-        done = proc.run(argv, timeout_s=_BUDGET_S, env=env)
-        if done.timed_out:
-            raise Undecided(
-                f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
-            )
-        if done.exit != 0:
-            if REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):
-                raise error
-            raise failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
-
-    def again(
-        self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
-    ) -> list[Package]:
-        """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
-        return _cache_first(
-            lambda *offline: self.compile(name, requirements, *flags, *offline, constraints=constraints)
-        )
-
-
-def _cache_first(ask: Callable[..., Got]) -> Got:
-    """What uv answers from its cache; what it answers with the index if that is not enough."""
     try:
-        return ask("--offline")
-    except NoRoom:
-        raise
-    except (Unsatisfiable, Undecided):
-        return ask()
+        chosen = together.likely(spec, facts, solver)
+        place, wanted = _place(spec, chosen.choice), _wanted(chosen.choice)
+        answer = chosen.releases
+        if not (isinstance(answer, _Answer) and _same(answer, wanted)):
+            answer = solver(chosen.choice, spec)(chosen.choice.requirements, chosen.bounds)
+        assert isinstance(answer, _Answer)
+        pins, newest = pins_of(answer.packages, place)
+    except (EnvkitError, OSError):
+        return None
+
+    def rest() -> tuple[Pin, ...]:
+        with files.scratch("lock") as folder:
+            return layered(Uv(folder, place), wanted, pins)
+
+    return Guess(wanted, place, answer.packages, newest, proc.beside(rest))
+
+
+def _wanted(choice: Choice) -> dict[str, tuple[str, ...]]:
+    """The requirements of a choice by flavor."""
+    return {"runtime": choice.requirements, **choice.extras.wheels}
 
 
 def _read_first(
@@ -305,18 +102,6 @@ def _read_first(
     except Undecided:
         pass
     return ask(requirements, constraints, alone=alone)
-
-
-def requirers(requirements: Sequence[str], place: TargetPlatform) -> dict[str, tuple[str, ...]]:
-    """Who requires each distribution that ``requirements`` come to, by name; raises what ``closure`` does."""
-    with files.scratch("lock") as folder:
-        return _Uv(folder, place).requirers(tuple(requirements), *_target(place))
-
-
-def _uv_cache() -> str:
-    """Where uv keeps what it downloads (its documentation: UV_CACHE_DIR, XDG_CACHE_HOME/uv, ~/.cache/uv)."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return os.environ.get("UV_CACHE_DIR") or str(Path(root, "uv"))
 
 
 class _Answer(dict[str, Release]):
@@ -341,6 +126,7 @@ def _ask(
     kept: tuple[Pin, ...] = (),
     built: Sources | None = None,
     flags: tuple[str, ...] = (),
+    on_start: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Release]:
     """``together.Ask`` by uv, for the place of ``choice``; a release of ``kept`` is taken again where it still fits.
 
@@ -350,16 +136,16 @@ def _ask(
     place, wanted = _place(spec, choice), {"runtime": tuple(requirements)}
     if whole and not alone and {*choice.requirements} == {*requirements}:
         wanted |= choice.extras.wheels
-    every = _upto(wanted, locks.FLAVORS[-1])
-    target = (*_target(place), *_of_any_age(wanted, place), *flags)
+    every = upto(wanted, locks.FLAVORS[-1])
+    target = (*for_target(place), *of_any_age(wanted, place), *flags)
     with files.scratch("lock") as folder:
-        uv = _Uv(folder, place, built)
+        uv = Uv(folder, place, built, on_start)
         held = () if alone else kept
         packages = uv.compile("together", every, *target, kept=held, constraints=tuple(constraints), alone=alone)
-    ranks, found = _ranks(place.python, place.machine, place.glibc), []
+    ranks, found = ranks_of(place.python, place.machine, place.glibc), []
     for package in packages:
         try:
-            pin, uploaded = _wheel(package, ranks)
+            pin, uploaded = wheel_of(package, ranks)
             found.append(Release(pin.name, pin.version, uploaded))
         except UsageError:  # source alone
             name = canonicalize_name(str(package.get("name")))
@@ -375,27 +161,22 @@ def _built_at(spec: Spec, cache: Path | None, old: Lock | None, say: Say) -> _Bu
 
     @functools.cache
     def at(python: Python, glibc: Glibc) -> Sources:
-        ranks = _ranks(python, spec.platform.machine, glibc)
+        ranks = ranks_of(python, spec.platform.machine, glibc)
         held, named = old.sources if old else (), indexes.of(spec.index, spec.extra_index)
         resolve, kept = partial(build_tools, named), cache or files.cache_dir()
-        return Sources(python, spec.before, partial(_fits, ranks), resolve, kept, say, held, named)
+        return Sources(python, spec.before, partial(fits, ranks), resolve, kept, say, held, named)
 
     return at
 
 
-def _fits(ranks: Mapping[Tag, int], file: str) -> bool:
-    """Whether a wheel of this name is one that an installer would take."""
-    return any(tag in ranks for tag in parse_wheel_filename(file)[3])
-
-
 def build_tools(named: Indexes, python: Python, lines: Sequence[str], before: str) -> tuple[Pin, ...]:
     """``sources.Resolve``: the wheels that a build on this machine needs."""
-    machine, glibc = platform.machine(), Glibc(platform.libc_ver()[1] or f"2.{_MANYLINUX[0]}")
+    machine, glibc = platform.machine(), Glibc(platform.libc_ver()[1] or f"2.{MANYLINUX[0]}")
     place = TargetPlatform(python, machine, glibc, before=before, indexes=named)
     with files.scratch("lock") as folder:
-        packages = _Uv(folder, place).compile("tools", tuple(lines), *_target(place))
-    ranks = _ranks(python, machine, glibc)
-    return tuple(_wheel(package, ranks)[0] for package in packages)
+        packages = Uv(folder, place).compile("tools", tuple(lines), *for_target(place))
+    ranks = ranks_of(python, machine, glibc)
+    return tuple(wheel_of(package, ranks)[0] for package in packages)
 
 
 def tools(spec: Spec, made: Lock, facts: Facts, lines: Sequence[str]) -> tuple[Pin, ...]:
@@ -404,12 +185,12 @@ def tools(spec: Spec, made: Lock, facts: Facts, lines: Sequence[str]) -> tuple[P
     place = replace(place_of(spec, made, glibc_of(made, facts)), overrides=(), before=spec.before)
     with files.scratch("lock") as folder:
         bounds = (f"torch=={made.torch}",)
-        packages = _Uv(folder, place).compile(
-            "tools", tuple(lines), *_target(place), kept=made.wheels, constraints=bounds
+        packages = Uv(folder, place).compile(
+            "tools", tuple(lines), *for_target(place), kept=made.wheels, constraints=bounds
         )
-    ranks = _ranks(place.python, place.machine, place.glibc)
+    ranks = ranks_of(place.python, place.machine, place.glibc)
     held = {(pin.name, pin.version) for pin in locks.torch_alone(made).wheels}
-    pins = [_wheel(package, ranks)[0] for package in packages]
+    pins = [wheel_of(package, ranks)[0] for package in packages]
     return tuple(pin for pin in pins if (pin.name, pin.version) not in held)
 
 
@@ -421,13 +202,13 @@ def glibc_of(made: Lock, facts: Facts) -> Glibc:
 
 def takes(made: Lock, glibc: Glibc, tags: Iterable[Tag]) -> bool:
     """Whether an installer in an image of the lock would take a wheel with these tags."""
-    ranks = _ranks(made.python, Platform(made.platform).machine, glibc)
+    ranks = ranks_of(made.python, Platform(made.platform).machine, glibc)
     return any(tag in ranks for tag in tags)
 
 
 def _place(spec: Spec, choice: Choice) -> TargetPlatform:
     named = indexes.of(spec.index, spec.extra_index)
-    ranks = _ranks(spec.python, spec.platform.machine, choice.glibc)
+    ranks = ranks_of(spec.python, spec.platform.machine, choice.glibc)
     for wheel in spec.given:
         if not any(tag in ranks for tag in parse_wheel_filename(wheel.file)[3]):
             said = f"{wheel.file} is not for Python {spec.python} on {spec.platform.machine} with glibc {choice.glibc}"
@@ -444,81 +225,6 @@ def place_of(spec: Spec, made: Lock, glibc: Glibc) -> TargetPlatform:
     return TargetPlatform(made.python, machine, glibc, made.backend, (), tuple(overrides), "", named)
 
 
-def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """By distribution, the wheels of the same releases that this Python takes on the other platforms."""
-    try:
-        packages = uv.again("others", exact, "--universal", "--no-deps")
-    except Unsatisfiable:
-        return {}  # a lock is none the worse for this platform
-    own = {pin.name: pin for pin in pins}
-    place = uv.place
-    machines = [each.machine for each in Platform if each.machine != place.machine]
-    elsewhere = [_ranks(place.python, machine, place.glibc) for machine in machines]
-    found: dict[str, dict[str, str]] = {}
-    for package in packages:
-        name = canonicalize_name(str(package.get("name")))
-        for ranks in elsewhere:
-            try:
-                pin, _ = _wheel(package, ranks)
-            except UsageError:
-                continue  # it has none there
-            if name in own and pin.version == own[name].version and pin.file != own[name].file:
-                found.setdefault(name, {})[pin.file] = pin.sha256
-    return {name: tuple(sorted(files.items())) for name, files in found.items()}
-
-
-@functools.cache
-def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
-    """The wheel tags that Python on that machine takes, the best one lowest, as every installer orders them.
-
-    The newest manylinux comes first; the older names stand beside the version they mean (PEP 600).
-    """
-    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    platforms = []
-    for minor in range(glibc.minor, 4, -1):
-        platforms.append(f"manylinux_2_{minor}_{machine}")
-        platforms += [f"{legacy[minor]}_{machine}"] if minor in legacy else []
-    platforms.append(f"linux_{machine}")
-    version = (python.major, python.minor)
-    interpreter = f"cp{python.major}{python.minor}"
-    ordered = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms)]
-    return MappingProxyType({tag: rank for rank, tag in reversed(list(enumerate(ordered)))})
-
-
-def _for_linux(line: re.Match[str]) -> str:
-    """The line if an image could take its wheel: of another system there are more than of Linux, and reading them as
-    TOML is half of what a large lock costs this process."""
-    return line[0] if any(part.startswith(("any", "manylinux", "linux_")) for part in line[1].split(".")) else ""
-
-
-def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
-    """The pin of the wheel that an installer on the target would take, and when it was uploaded."""
-    name, offered = str(package.get("name")), package.get("wheels")
-    if isinstance(archive := package.get("archive"), dict):  # named by its file
-        offered = [archive]
-    fitting = []
-    for wheel in offered if isinstance(offered, list) else []:
-        file = str(wheel.get("name") or str(wheel.get("url", wheel.get("path", ""))).rsplit("/", 1)[-1])
-        file = file.replace("%2B", "+")
-        # The version is the file's: an index page may leave out the local part ("+cu...").
-        _, version, _, tags = parse_wheel_filename(file)
-        known = [ranks[tag] for tag in tags if tag in ranks]
-        if known:
-            fitting.append((min(known), file, str(version), wheel))
-    if not fitting:
-        raise UsageError(
-            f"{name} is not available as a wheel from an index, so it cannot be pinned", f"name a release of {name}"
-        )
-    _, file, release, best = min(fitting, key=lambda one: one[:2])
-    digest = best.get("hashes", {}).get("sha256", "")
-    if not digest:
-        raise UsageError(f"the index gives no sha256 for {file}", "use an index that does")
-    uploaded = best.get("upload-time")
-    seconds = int(uploaded.timestamp()) if isinstance(uploaded, datetime) else 0
-    size = best.get("size")
-    return Pin(canonicalize_name(name), release, file, digest, size if isinstance(size, int) else 0), seconds
-
-
 def lock(
     spec: Spec,
     facts: Facts,
@@ -530,6 +236,8 @@ def lock(
     cache: Path | None = None,
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+    afterwards: list[Callable[[], None]] | None = None,
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
@@ -540,9 +248,10 @@ def lock(
     archive's lists are kept under ``cache``.
 
     A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
-    ``may_stay_open`` names the part; ``warn``, by default ``say``, is told what it leaves open.  Raises Unsatisfiable
-    or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the package index, the base or
-    the Debian archive could not be had.
+    ``may_stay_open`` names the part; ``warn``, by default ``say``, is told what it leaves open.  ``meanwhile`` is
+    called while uv solves; to ``afterwards`` is added what says which wheels are not the newest, as uv still finds out.
+    Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the
+    package index, the base or the Debian archive could not be had.
     """
     if previous is not None and upgrade:
         _known(upgrade, previous)
@@ -566,9 +275,21 @@ def lock(
     guess = next(feasible(likely, facts))
     guess = replace(guess, backend="") if spec.cpu else guess  # nearly always the index in use has it
     proc.uv_path()  # fills sysconfig, which gives None to a thread that asks for a wheel's tags while another fills it
-    choosing = proc.beside(partial(_chosen, spec, facts, beside, of_lock, built_at, say))
+    asked = threading.Event()  # what is done beside uv would keep it from starting
+
+    def choose() -> tuple[Spec, together.Chosen]:
+        try:
+            return _chosen(spec, facts, partial(_asker, beside, built_at, asked.set), of_lock, say)
+        finally:
+            asked.set()
+
+    choosing = proc.beside(choose)
+    while not asked.wait(_LOOKED_EVERY_S):  # in steps, so that a signal is seen
+        pass
+    guessed = proc.beside(partial(_guess, likely, facts, beside))
     # Nearly always they are those of the newest torch, and take as long as the wheels.
     begun = begin(likely, guess) if guess.suite or "os" in may_stay_open else None
+    meanwhile()
     spec, chosen = choosing()
     choice = chosen.choice
     say(f"torch {choice.torch} for {choice.built_for} on {choice.image}")
@@ -576,13 +297,13 @@ def lock(
     if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
         raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
     place, built = _place(spec, choice), built_at(spec.python, choice.glibc)
-    wanted = {"runtime": choice.requirements, **extras.wheels}
+    wanted = _wanted(choice)
     stays = {pin.name for pin in kept}
     kept += tuple(Pin(one.name, one.version, "", "") for one in chosen.releases.values() if one.name not in stays)
     # what takes longest starts first
     before = chosen.releases.packages if isinstance(chosen.releases, _Answer) and _same(chosen.releases, wanted) else ()
     solved = proc.beside(
-        partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds, built=built, solved=before)
+        partial(closure, wanted, place, say, kept=kept, bounds=chosen.bounds, built=built, solved=before, guess=guessed)
     )
     if begun is None or not begun.serves(spec, choice):
         begun = begin(spec, choice)
@@ -595,14 +316,18 @@ def lock(
         # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
         torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")
         held = brought() if brought else _distributions(torch, place, say)
-        asked = _named(spec, extras)
-        wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
+        named = _named(spec, extras)
+        wheels = tuple(pin for pin in wheels if pin.name in named or pin.name not in held)
     if spec.cpu:
-        cpu.refuse_cuda(wheels, spec.platform.machine, lambda: requirers(_upto(wanted, locks.FLAVORS[-1]), place))
+        cpu.refuse_cuda(wheels, spec.platform.machine, lambda: requirers(upto(wanted, locks.FLAVORS[-1]), place))
         for line in cpu.doubtful(wheels, facts):
             (warn or say)(line)
     _one_line(choice, wheels)
-    _said_held_back(behind, warn or say)
+    say_held_back = partial(_said_held_back, behind, warn or say)
+    if afterwards is None:
+        say_held_back()
+    else:
+        afterwards.append(say_held_back)
     at = begun.system()
     made = replace(_made(spec, choice, at, wheels, epoch, begun.installer()), sources=built.rows(wheels))
     left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}
@@ -651,7 +376,7 @@ def _same(answer: _Answer, wanted: Mapping[str, tuple[str, ...]]) -> bool:
 
 
 def _chosen(
-    spec: Spec, facts: Facts, beside: tuple[Pin, ...], held: Python | None, built_at: _BuiltAt, say: Say
+    spec: Spec, facts: Facts, solver: together.Solver, held: Python | None, say: Say
 ) -> tuple[Spec, together.Chosen]:
     """What is chosen, and the spec with the Python for which: the first of `settled` that has wheels of all."""
     refused: Unsatisfiable | None = None
@@ -659,7 +384,7 @@ def _chosen(
     for one in settled(spec, facts, held):
         try:
             choose = partial(cpu.choose, files=files_of, fits=partial(_takes, one)) if one.cpu else together.choose
-            chosen = choose(one, facts, partial(_asker, beside, built_at), say)
+            chosen = choose(one, facts, solver, say)
         except Unsatisfiable as error:
             if not spec.any_python:
                 raise
@@ -674,11 +399,14 @@ def _chosen(
 
 
 def _takes(spec: Spec, choice: Choice, file: str) -> bool:
-    return _fits(_ranks(spec.python, spec.platform.machine, choice.glibc), file)
+    return fits(ranks_of(spec.python, spec.platform.machine, choice.glibc), file)
 
 
-def _asker(kept: tuple[Pin, ...], built_at: _BuiltAt, choice: Choice, spec: Spec) -> together.Ask:
-    return partial(_ask, choice, spec, whole=True, kept=kept, built=built_at(spec.python, choice.glibc))
+def _asker(
+    kept: tuple[Pin, ...], built_at: _BuiltAt, on_start: Callable[[], None], choice: Choice, spec: Spec
+) -> together.Ask:
+    built = built_at(spec.python, choice.glibc)
+    return partial(_ask, choice, spec, whole=True, kept=kept, built=built, on_start=on_start)
 
 
 def _said_held_back(behind: Callable[[], tuple[str, ...]], say: Say) -> None:
@@ -775,10 +503,10 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
 def _installer(place: TargetPlatform) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
     with files.scratch("lock") as folder:
-        uv = _Uv(folder, replace(place, backend="", constraints=(), overrides=(), before="", given={}))
+        uv = Uv(folder, replace(place, backend="", constraints=(), overrides=(), before="", given={}))
         # the files of one release stay the same, so that a page of any age names them
-        (package,) = uv.again("installer", (f"uv=={uv_version()}",), *_target(place))
-    pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
+        (package,) = uv.again("installer", (f"uv=={uv_version()}",), *for_target(place))
+    pin, _ = wheel_of(package, ranks_of(place.python, place.machine, place.glibc))
     return replace(pin, layer=locks.TOOLS)
 
 

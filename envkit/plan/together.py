@@ -136,6 +136,18 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say, groups: Groups = 
     raise refused
 
 
+def likely(spec: Spec, facts: Facts, solver: Solver) -> Chosen:
+    """What ``choose`` is likely to give: the first that fits of the choices that it tries first.
+
+    Raises what the solver raises, and Unsatisfiable where none of these choices will do.
+    """
+    first = next(feasible(spec, facts))
+    if first.row is None or not (_asked(spec) or first.backend):
+        return Chosen(first)
+    group = grouped(feasible(spec, facts))[0]
+    return _among(spec, group, facts, solver(group[0], spec))
+
+
 def _only_elsewhere(spec: Spec, choices: Sequence[Choice], facts: Facts, error: Unreached) -> Unreached:
     """The refusal of a spec that only builds on PyTorch's own index fit, which is out of reach: with the keys that keep
     the builds of the default index out."""

@@ -123,12 +123,14 @@ def new_lock(
     warn: Say | None = None,
     accept: Accept = lambda spec, facts, lock: None,
     workshop: Workshop | None = not_here,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Lock:
     """A lock for ``spec`` as of now; see ``envkit.plan.solve.lock`` for what stays of ``previous``, for the lock that
-    is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``.  ``accept`` sees it, and raises
-    for one that is not to be written.  ``workshop`` is where `build` is compiled; without one nothing is, see
-    `compiled.lock`."""
+    is refused unless ``may_stay_open`` names what it does not pin, and for ``warn`` and ``meanwhile``.  ``accept`` sees
+    it, and raises for one that is not to be written.  ``workshop`` is where `build` is compiled; without one nothing
+    is, see `compiled.lock`."""
     facts = derive.for_spec(spec, facts, say)
+    afterwards: list[Callable[[], None]] = []
 
     def solved(spec: Spec, previous: Lock | None, upgrade: tuple[str, ...] | None, say: Say, warn: Say | None) -> Lock:
         return solve.lock(
@@ -141,6 +143,8 @@ def new_lock(
             cache=cache_dir(),
             may_stay_open=may_stay_open,
             warn=warn,
+            meanwhile=meanwhile,
+            afterwards=afterwards,
         )
 
     if spec.build:
@@ -158,6 +162,8 @@ def new_lock(
         own = project.lock(spec, made.python, previous.project if previous and same else None, resolve)
         made = replace(made, project=own)
     accept(spec, facts, made)
+    for each in afterwards:
+        each()
     return made
 
 

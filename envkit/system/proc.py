@@ -164,6 +164,7 @@ def run(
     grace_s: float = _GRACE_S,
     stop: Callable[[], bool] | None = None,
     most_bytes: int = MOST_BYTES,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Completed:
     """Runs ``argv`` to its end or to its budget of ``timeout_s`` seconds, in which the time does not count that it or a
     process below it waited for a processor; ``waits.LONGEST`` times the budget is the end in any case.
@@ -172,7 +173,7 @@ def run(
     its stdin stays open, and silent, for as long as envkit lives.  ``on_line`` is called with each line of stderr as
     it comes, for progress; if it raises, the child is ended at once and the error raised here.  Where ``stop`` says
     True, which is asked five times a second, the child ends as at the budget's end.  Output is decoded as UTF-8, bad
-    bytes replaced; of stderr, the first and the last MiB are kept.
+    bytes replaced; of stderr, the first and the last MiB are kept.  ``on_start`` is called once it runs.
 
     Raises OSError if the program cannot be started (FileNotFoundError if it does not exist), and Undecided, after the
     child was ended, if its stdout has more than ``most_bytes``: an answer that was cut is none.
@@ -189,6 +190,7 @@ def run(
         )
         try:
             tell(str(process.pid))
+            on_start()
         except BaseException:
             stop_group(process.pid, partial(_gone, process), grace_s)
             raise
