@@ -6,7 +6,7 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help install run test real planted built others unit slow torch faults mutate nightly stacks lint docs facts images bench clean
+.PHONY: help install run test real planted built others unit slow torch kubernetes faults mutate nightly stacks lint docs facts images bench clean
 
 help:
 	@echo 'make install a virtual environment in $(VENV) with envkit in it'
@@ -16,6 +16,7 @@ help:
 	@echo 'make real    slow tests, tests with a real torch, planted faults and the tests that build images on a real engine'
 	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
 	@echo 'make torch   the tests that need a torch and no GPU: that of the Python ENVKIT_TORCH_PYTHON, else one of the faults'\'' stacks'
+	@echo 'make kubernetes  etcd and Kubernetes'\'' servers, built once from Debian'\''s source package (20 minutes), and the tests with them'
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
@@ -78,6 +79,11 @@ torch: $(VENV)/test.ready
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && [ -x "$$python" ] && \
 	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python scripts/unit -j $(WORKERS) \
 	    $$(grep -l '@torches.needs' tests/test_*.py) -- -m 'torch and not nightly and not engine and not faults'
+
+# Where the servers are in the cache, `make slow` runs these as well.
+kubernetes: $(VENV)/test.ready
+	scripts/kubernetes
+	ENVKIT_REQUIRE_KUBERNETES=1 $(BIN)/python -m pytest -m kubernetes tests/test_fleet_kubernetes_real.py
 
 # Four real torch environments are made once in the cache folder; 22 GB.
 faults: $(VENV)/test.ready

@@ -108,6 +108,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("explain", "logs"): ((), ("missing.log",)),
     ("explain", "kernel_log"): ((), ("missing.log",)),
     ("explain", "rank"): ((), ("nonsense", "x=y")),
+    ("explain", "hosts"): ((__file__, "--run", "missing"), ("n[", "n1,n1", "n1")),
     ("explain", "timeline"): ((__file__,), ("-1", "many")),
     ("explain", "format"): ((__file__,), ("yaml",)),
     ("preflight", "framework"): ((IMAGE,), ("pandas", "")),

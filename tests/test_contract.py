@@ -113,13 +113,13 @@ STEPS = {
     ),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
     "fleet": (
-        ("evidence", "hostlist"),
+        ("apiserver", "evidence", "hostlist"),
         ("documents", "launchers", "links"),
-        ("fingerprint", "folder", "frames", "trials"),
+        ("fingerprint", "folder", "frames", "pods", "trials"),
         ("gather", "node"),
         ("verdict",),
         ("acting", "answers", "contracts", "rounds"),
-        ("start",),
+        ("marks", "start"),
     ),
 }
 STEP = [

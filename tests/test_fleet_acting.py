@@ -123,7 +123,7 @@ def test_drain_ends_with_3_where_a_command_took_no_effect(
     put(tmp_path, monkeypatch, PRINTS)
     with Envkit(capsys) as run:
         done = run("drain", place, "--apply")
-    assert done.code == 3 and "0 of 1 commands took effect" in done.err
+    assert done.code == 3 and "0 of 1 changes took effect" in done.err
 
 
 def test_who_puts_a_file_first_is_told_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from typer import Argument, Context, Exit, Option
 
+from envkit.cli import fleets
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
@@ -17,6 +18,7 @@ from envkit.cli.options import (
     IMAGE_ENGINES,
     NAME_OR_FILE,
     PAGE_FORMATS,
+    Hosts,
     PythonPath,
     Quiet,
     detail,
@@ -57,6 +59,11 @@ def explain(
         list[str] | None,
         Option("--rank", help="RANK=FILE, if the file name does not contain the rank; may be given again."),
     ] = None,
+    run: Annotated[
+        Path | None,
+        Option("--run", metavar="RUN", help="The run on many nodes whose job failed, as for `judge`: names the node."),
+    ] = None,
+    hosts: Hosts = None,
     timeline: Annotated[
         int | None,
         Option("--timeline", min=0, help="Number of timeline lines; by default 12 on the console, otherwise all."),
@@ -73,7 +80,7 @@ def explain(
     from envkit.explain import explain as verb
 
     words = tuple(logs or ())
-    if verb.is_page(words) and not (kernel_log or beside or rank):
+    if verb.is_page(words) and not (kernel_log or beside or rank or run):
         sys.stdout.write(verb.page(words[0]))
         return
     if not words and not kernel_log and not rank:
@@ -83,7 +90,10 @@ def explain(
                 "name logs, pipe one in, or give the id of a check or of a kind of failure",
             )
         words = ("-",)
-    asked = verb.ExplainRequest(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
+    if hosts and run is None:
+        raise UsageError("--hosts names the nodes of a run, and there is none", "add --run and the run")
+    ran = fleets.ran(run, hosts or "") if run else None
+    asked = verb.ExplainRequest(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact, ran)
     found = verb.answer(asked, say)
     sys.stdout.write(verb.printed(found, format, timeline, sys.stdout))
     raise Exit(verb.exit_code(found))

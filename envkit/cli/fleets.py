@@ -17,6 +17,7 @@ from envkit.cli.ending import say, warn
 from envkit.errors import Undecided, UsageError
 
 if TYPE_CHECKING:
+    from envkit.explain.nodes import Ran
     from envkit.fleet.folder import Place, Terms
     from envkit.fleet.verdict import FleetVerdict, Rules
 
@@ -218,27 +219,75 @@ def _judged(asked: Judging) -> FleetVerdict:
     return judge(gather.gather(asked.place, asked.also, named), time.time(), rules)
 
 
+def ran(place: Path, hosts: str) -> Ran:
+    """What a run knows of its nodes, for the explanation of why its job failed."""
+    from envkit.explain.nodes import Ran, RanNode
+    from envkit.fleet import gather, launchers, start
+    from envkit.fleet.folder import run_in
+    from envkit.fleet.verdict import judge
+
+    inside = os.path.isdir(place) and run_in(place) is not None
+    found = gather.gather(place, (), launchers.expected(os.environ, hosts) if hosts or not inside else ())
+    decided = start.recorded(place, found.run) if inside else None
+    nodes: dict[str, RanNode] = {}
+    for one in judge(found, time.time()).nodes:
+        made = found.documents.get(one.node, ())
+        gpus = made[0].body.fingerprint.get("gpus") if made else None
+        host = made[0].head.host if made else ""
+        nodes[one.node] = RanNode(
+            one.node, host, found.machines.get(one.node, ""), one.state.value, one.sentence,
+            int(gpus) if gpus and gpus.isdigit() else None,
+        )  # fmt: skip
+    order = decided.nodes if decided else tuple(nodes)
+    why = f"the command of this run started on no node: {decided.why}" if decided and not decided.nodes else ""
+    others = tuple(node for name, node in nodes.items() if name not in order)
+    return Ran(str(place), tuple(nodes[name] for name in order if name in nodes), others, why)
+
+
 def act(asked: Judging, undo: bool, unknown_too: bool, applied: bool) -> NoReturn:
-    """Prints what drains the failed nodes of a run, or returns healthy ones to service, and does it if ``applied``."""
-    from envkit.fleet import acting
-    from envkit.report.text import visible
+    """Prints what takes the failed nodes of a run out of service, or returns healthy ones, and does it if ``applied``:
+    in Kubernetes where Pods made the run, else in Slurm."""
+    from envkit.fleet import pods
 
     if undo and unknown_too:
         raise UsageError("--undo and --unknown cannot be used together", "only nodes that are ok return to service")
     verdict = _judged(asked)
+    if verdict.machines or any(map(pods.is_asked, (asked.place, *asked.also))):
+        changes, steps, failed = _acted_in_kubernetes(verdict, undo, unknown_too, applied)
+    else:
+        changes, steps, failed = _acted_in_slurm(verdict, undo, unknown_too, applied)
+    if not applied:
+        say(f"{changes} of {steps} nodes to change; nothing was done, for --apply was not given")
+        raise Exit(0)
+    say(f"{changes - failed} of {changes} changes took effect")
+    raise Exit(3 if failed else 0)
+
+
+def _acted_in_slurm(verdict: FleetVerdict, undo: bool, unknown_too: bool, applied: bool) -> tuple[int, int, int]:
+    """How many changes there are, of how many nodes, and how many did not take."""
+    from envkit.fleet import acting
+    from envkit.report.text import visible
+
     acting.named_by_slurm(verdict)
     known = acting.slurm_nodes(verdict.run.hosts)
     steps = acting.to_undrain(verdict, known) if undo else acting.to_drain(verdict, known, unknown_too)
     for step in steps:
         told = shlex.join(step.command) if step.command else f"left alone: {step.why_not}"
         print(visible(f"{step.node}: {told}{f' ({step.note})' if step.note else ''}"))
-    commands = sum(bool(step.command) for step in steps)
-    if not applied:
-        say(f"{commands} of {len(steps)} nodes to change; nothing was done, for --apply was not given")
-        raise Exit(0)
-    failed = acting.apply(steps, undo, say)
-    say(f"{commands - failed} of {commands} commands took effect")
-    raise Exit(3 if failed else 0)
+    return sum(bool(step.command) for step in steps), len(steps), acting.apply(steps, undo, say) if applied else 0
+
+
+def _acted_in_kubernetes(verdict: FleetVerdict, undo: bool, unknown_too: bool, applied: bool) -> tuple[int, int, int]:
+    """The same by condition, taint and cordon."""
+    from envkit.fleet import apiserver, marks
+    from envkit.report.text import visible
+
+    with apiserver.connected(os.environ) as api:
+        steps = marks.to_unmark(api, verdict) if undo else marks.to_mark(api, verdict, unknown_too)
+        for step in steps:
+            print(visible(marks.shown(step, undo)))
+        failed = marks.apply(api, steps, verdict, undo, say) if applied else 0
+    return sum(bool(step.marks) for step in steps), len(steps), failed
 
 
 def judge_run(asked: Judging, out: Path | None, format: str) -> NoReturn:

@@ -259,7 +259,11 @@ def smoke(
 @app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
     saved: Annotated[
-        Path, Argument(metavar="FILE|RUN", help="A file that --save wrote, or the folder of a run on many nodes.")
+        Path,
+        Argument(
+            metavar="FILE|RUN",
+            help="A file that --save wrote, or a run on many nodes: its folder, or kubernetes:NAMESPACE/job/NAME.",
+        ),
     ],
     require_gpu: options.RequireGpu = False,
     hosts: options.Hosts = None,
@@ -277,12 +281,13 @@ def judge_saved(
     verbose: options.Verbose = False,
 ) -> None:
     """Judge a file that --save wrote, or the run of a job on many nodes, on any machine."""
+    from envkit.fleet.pods import is_asked
     from envkit.subjects import KINDS, codec
     from envkit.subjects import saved as files
 
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
-    if os.path.isdir(saved) or hosts or also:
+    if os.path.isdir(saved) or hosts or also or is_asked(saved):
         asked = fleets.Judging(saved, hosts or "", also or (), contract, may_differ or (), fail_on)
         fleets.judge_run(asked, out, format)
     for option, given in (("--contract", contract), ("--may-differ", may_differ), ("--out", out)):

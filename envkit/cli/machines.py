@@ -291,7 +291,7 @@ def preflight(
 
 @app.command(rich_help_panel=MACHINE)
 def drain(
-    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run on many nodes, as for `judge`.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run on many nodes, as for `judge`.")],
     apply: Annotated[bool, Option("--apply", help="Do it; without, only print what would be done.")] = False,
     undo: Annotated[
         bool, Option("--undo", help="Return the nodes to service that envkit drained and that are ok in this run.")
@@ -304,7 +304,7 @@ def drain(
     fail_on: options.FailOn = "error",
     quiet: options.Quiet = False,
 ) -> None:
-    """Drain the failed nodes of a run in Slurm, with the reason; prints the commands unless --apply is given."""
+    """Drain the failed nodes of a run in Slurm, or cordon them in Kubernetes; without --apply, only show how."""
     options.detail(quiet, False)
     asked = fleets.Judging(run, hosts or "", also or (), contract, may_differ or (), fail_on)
     fleets.act(asked, undo, unknown, apply)

@@ -167,7 +167,11 @@ Hosts = Annotated[
 ]
 Also = Annotated[
     list[Path] | None,
-    _many("--also", metavar="FILE", help="A log with framed documents, or Pods as JSON; may be given again."),
+    _many(
+        "--also",
+        metavar="FILE",
+        help="A log with framed documents, Pods as JSON, or kubernetes:NAMESPACE/job/NAME; may be given again.",
+    ),
 ]
 ClassContracts = Annotated[
     Path | None, _many("--contract", help="What each hardware class must be, in TOML; see docs/fleet.md.")

@@ -25,7 +25,7 @@ import msgspec
 from envkit import facts
 from envkit.doctor import anonymize
 from envkit.errors import UsageError
-from envkit.explain import as_text
+from envkit.explain import as_text, nodes
 from envkit.host.root import short
 from envkit.judging import pages
 from envkit.logs import flight, hang, reader, story, verdict
@@ -54,13 +54,15 @@ _SUREST = 0.95
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
     """What to read: ``logs`` as named ("-" is stdin), ``kernel`` logs, ``beside`` a report or a saved observation,
-    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for placeholders."""
+    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for placeholders, ``ran`` is the
+    run on many nodes whose job failed."""
 
     logs: tuple[str, ...]
     kernel: tuple[str, ...] = ()
     beside: Path | None = None
     ranks: tuple[str, ...] = ()
     redact: bool = False
+    ran: nodes.Ran | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,11 @@ def answer(asked: ExplainRequest, say: Say, stdin: IO[bytes] | None = None) -> E
         found = replace(found, because=f"{names} {'is' if len(told.files) == 1 else 'are'} empty")
     if given:
         found = _with_findings(found, given)
+    if asked.ran:
+        found = nodes.placed(found, told, asked.ran)
     files = tuple(replace(seen, head=(), tail=(), loud=()) for seen in found.files)  # nobody shows them
     found = replace(found, files=files)
-    return _redacted(found, told) if asked.redact else found
+    return _redacted(found, told, asked.ran) if asked.redact else found
 
 
 def versions(told: Story) -> dict[str, str]:
@@ -500,9 +504,12 @@ def _with_findings(found: Explanation, given: Observations) -> Explanation:
 # Redaction.
 
 
-def _redacted(found: Explanation, told: Story) -> Explanation:
+def _redacted(found: Explanation, told: Story, ran: nodes.Ran | None) -> Explanation:
     """The explanation under placeholders for machines, addresses, people and serial numbers."""
     lines = [event.line for event in told.events] + [trace.line for trace in told.tracebacks]
     lines += [line for seen in told.files for line in (*seen.head, *seen.tail)]
-    plain = anonymize.words(msgspec.to_builtins(found), dict.fromkeys(line.host for line in lines if line.host))
+    hosts = dict.fromkeys(line.host for line in lines if line.host)
+    for node in (*ran.nodes, *ran.others) if ran else ():
+        hosts |= dict.fromkeys(name for name in (node.name, node.host, node.machine) if name and not name.isdigit())
+    plain = anonymize.words(msgspec.to_builtins(found), hosts)
     return msgspec.convert(plain, Explanation)

@@ -81,7 +81,8 @@ def named_by_slurm(verdict: FleetVerdict) -> None:
     if verdict.run.launcher != "slurm" and any(name.isdigit() for name in verdict.run.hosts):
         raise UsageError(
             f"the nodes of the run {verdict.run.run} are numbers of {verdict.run.launcher}, not names of Slurm's",
-            "judge a run that srun started, or name its nodes with --hosts as Slurm does",
+            "judge a run that srun started, or name its nodes with --hosts as Slurm does; for Pods, add "
+            "--also kubernetes:NAMESPACE/job/NAME",
         )
 
 

@@ -6,20 +6,19 @@ reason where it is refused.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 from envkit.errors import UsageError, one_line
 from envkit.fleet import folder as folders
-from envkit.fleet import frames
+from envkit.fleet import frames, pods
 from envkit.fleet.documents import MOST_BYTES, MOST_RUN_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
 from envkit.fleet.links import MOST_ROUNDS
+from envkit.fleet.pods import Carried, Told
 from envkit.fleet.trials import Answer, Plan, Record
 from envkit.records import dataclass
 from envkit.system import files
@@ -28,7 +27,6 @@ MOST_LOG_BYTES = 1 << 30
 _ANSWER = re.compile(r"([0-9]{1,6})\.([A-Za-z0-9][A-Za-z0-9._-]{0,251})\.json")
 _FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,251})\.([0-9a-f]{16,64})\.json")
 _MOST_ENTRIES = 4  # files a node in a folder; what is beyond is somebody's flood
-_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +43,16 @@ class Rejected:
 @dataclass(slots=True)
 class Gathered:
     """What was found of a run: the documents and the last heartbeat of each node, what a carrier says of it beside
-    ("OOMKilled"), the trials of links, and what was rejected."""
+    ("OOMKilled"), the trials of links, and what was rejected.
+
+    ``machines`` are the nodes of Kubernetes on which a node's Pod is, ``running`` the nodes whose Pod has not ended."""
 
     run: Run
     documents: dict[str, list[Document]] = field(default_factory=dict)
     beats: dict[str, Beat] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
     rejected: list[Rejected] = field(default_factory=list)
     record: Record = field(default_factory=Record)
     expected: frozenset[str] = field(init=False)
@@ -91,15 +93,15 @@ def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathere
             f"{place} expects {len(run.hosts)} nodes and {len(hosts)} others were named",
             "leave out --hosts: the run names its nodes",
         )
-    read = [(path, list(_carried(path))) for path in carriers]
+    read = [(path, _carried(path)) for path in carriers]
     if run is None:
-        run = _assumed(place, hosts, read)
+        run = _assumed(place, hosts or next((found.hosts for _, found in read if found.hosts), ()), read)
     made = Gathered(run)
     if os.path.isdir(place):
         _read_folder(made, place)
     for path, found in read:
-        for each in found:
-            _take(made, each, str(path))
+        for each in found.told:
+            take(made, each, str(path))
     return made
 
 
@@ -112,12 +114,12 @@ def again(made: Gathered, place: Path) -> Gathered:
     return made
 
 
-def _assumed(place: Path, hosts: tuple[str, ...], read: Sequence[tuple[Path, list[_Carried]]]) -> Run:
+def _assumed(place: Path, hosts: tuple[str, ...], read: Sequence[tuple[Path, Carried]]) -> Run:
     """The run of carriers that bring no run.json: that of all their documents, which must be one."""
     runs = {
         (one.document.head.run, one.document.head.nonce, one.document.head.level)
         for _, found in read
-        for one in found
+        for one in found.told
         if one.document is not None
     }
     if len(runs) > 1:
@@ -251,27 +253,24 @@ def _content(path: Path, most: int = MOST_BYTES) -> bytes:
         raise Refused(f"it cannot be read: {files.why(error)}", damaged=True) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Carried:
-    """A document that a file carried, or why there is none; ``note`` is what the carrier itself says of the node."""
-
-    node: str
-    document: Document | None = None
-    refused: Refused | None = None
-    note: str = ""
-
-
-def _take(made: Gathered, each: _Carried, source: str) -> None:
+def take(made: Gathered, each: Told, source: str) -> None:
+    """Adds what a carrier says of one node."""
     if each.note:
         made.notes[each.node] = each.note
+    if each.machine:
+        made.machines[each.node] = each.machine
+    if each.running:
+        made.running.add(each.node)
     if each.document is not None:
         made.add(each.document, source)
     elif each.refused is not None:
         made.reject(source, each.node, each.refused)
 
 
-def _carried(path: Path) -> Iterator[_Carried]:
-    """What a log with framed lines holds, or what `kubectl get pods -o json` says of each Pod."""
+def _carried(path: Path) -> Carried:
+    """What a log with framed lines holds, or what the API server or a file says of each Pod."""
+    if pods.is_asked(path):
+        return pods.asked(str(path), os.environ)
     try:
         data = files.content(path, MOST_LOG_BYTES)
     except OSError as error:
@@ -279,64 +278,6 @@ def _carried(path: Path) -> Iterator[_Carried]:
             f"{path} cannot be read: {files.why(error)}", "name a run's folder, a log, or Pods as JSON"
         ) from error
     if data.lstrip()[:1] == b"{":
-        yield from _pods(data, path)
-        return
-    for one in frames.documents(data.split(b"\n")):
-        yield _Carried(one.node, one.document, one.refused)
-
-
-def _pods(data: bytes, path: Path) -> Iterator[_Carried]:
-    try:
-        listed = json.loads(data)
-        if listed["kind"] not in ("List", "PodList", "Pod"):
-            raise TypeError(listed["kind"])
-        items = [listed] if listed["kind"] == "Pod" else listed["items"]
-        pods = [pod for pod in items if isinstance(pod, dict) and pod.get("kind", "Pod") == "Pod"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is no list of Pods: {type(error).__name__}",
-            "write it by `kubectl get pods -l job-name=NAME -o json`",
-        ) from error
-    for pod in pods:
-        yield from _pod(pod)
-
-
-def _pod(pod: Mapping[str, Any]) -> Iterator[_Carried]:
-    """The termination message of a Pod's containers: two lines of a document, or what the kubelet says of its end."""
-    about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
-    labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
-    node = str(labels.get(_INDEX, "")) or str(_mapping(pod, "spec").get("nodeName", ""))
-    told = f"Pod {about.get('name', '?')}: {status.get('phase', '?')}"
-    for conditions in _list(status, "conditions"):
-        if conditions.get("status") == "False" and conditions.get("message"):
-            told += f", {conditions['message']}"
-            break
-    found = False
-    for each in (*_list(status, "initContainerStatuses"), *_list(status, "containerStatuses")):
-        state = _mapping(each, "state")
-        ended, waits = _mapping(state, "terminated"), _mapping(state, "waiting")
-        message = str(ended.get("message", ""))
-        if ended.get("reason") not in (None, "Completed", "Error"):
-            told += f", {ended['reason']} (exit code {ended.get('exitCode', '?')})"
-        if waits.get("reason"):
-            told += f", {waits['reason']}"
-        if '"envkit.node/1"' not in message[:100]:
-            continue
-        found = True
-        try:
-            document = decoded(message.encode() if message.endswith("\n") else f"{message}\n".encode())
-            yield _Carried(document.head.node, document, note=one_line(told))
-        except Refused as refused:
-            yield _Carried(node, refused=refused, note=one_line(told))
-    if not found and node:
-        yield _Carried(node, note=one_line(told))
-
-
-def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = item.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = item.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        return Carried(tuple(pods.told(pods.in_file(data, path))))
+    framed = frames.documents(data.split(b"\n"))
+    return Carried(tuple(Told(one.node, one.document, one.refused) for one in framed))

@@ -21,6 +21,7 @@ from envkit.fleet.verdict import FleetVerdict, Rules, State, judge
 from envkit.records import dataclass
 from envkit.system import files
 
+_DECISION = "start.json"
 _LATE_S = 2.0  # between the end of the time of an eager node and that of another
 
 
@@ -73,7 +74,7 @@ def decision(place: Place, node: str, started: float, rules: Rules) -> Start:
     eager = place.run.hosts.index(node) < folder.EAGER
     tested = rounds.longest_s(place.run.trial_s) + GRACE_S if place.run.links else 0.0
     limit = started + place.run.budget_s + GRACE_S + tested + (0.0 if eager else _LATE_S)
-    path = place.folder / "start.json"
+    path = place.folder / _DECISION
     found: gather.Gathered | None = None
 
     def read() -> Start | None:
@@ -104,6 +105,11 @@ def _decide(path: Path, found: gather.Gathered, over: bool, rules: Rules) -> Non
     # Once the time is over, a node that has only begun counts as silent.
     now = time.time() if not over else float("inf")
     folder.create(path, msgspec.json.encode(chosen(judge(found, now, rules))))
+
+
+def recorded(place: Path, run: Run) -> Start | None:
+    """The decision in a run's folder, None where nobody decided; raises Undecided for one of another run."""
+    return _read(place / _DECISION, run)
 
 
 def _read(path: Path, run: Run) -> Start | None:
@@ -140,4 +146,4 @@ def environment(start: Start, run: Run, node: str, local: int, here: int) -> dic
     return made
 
 
-__all__ = ["GRACE_S", "Start", "chosen", "decision", "environment"]
+__all__ = ["GRACE_S", "Start", "chosen", "decision", "environment", "recorded"]

@@ -111,7 +111,7 @@ class FleetVerdict:
     """A run that was judged: its nodes in the order of the launch, and what was no answer to it.
 
     ``links`` is what trials between nodes showed, None where none were asked for; ``network`` is what is wrong with all
-    of them alike.
+    of them alike.  ``machines`` are the nodes of Kubernetes behind the run's own names.
     """
 
     run: Run
@@ -121,6 +121,7 @@ class FleetVerdict:
     fail_on: Severity = Severity.ERROR
     links: LinkVerdict | None = None
     network: tuple[str, ...] = ()
+    machines: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, state: State) -> tuple[str, ...]:
         """The nodes of this state."""
@@ -186,7 +187,9 @@ def judge(found: Gathered, now: float, rules: Rules | None = None, alone: bool =
     not_compared = _drift([one for one in nodes.values() if one.body is not None], rules)
     tested, network = (None, ()) if alone or not found.run.links else _linked(found, nodes)
     judged = tuple(one.verdict(rules.fail_on) for one in nodes.values())
-    return FleetVerdict(found.run, judged, tuple(found.rejected), not_compared, rules.fail_on, tested, network)
+    return FleetVerdict(
+        found.run, judged, tuple(found.rejected), not_compared, rules.fail_on, tested, network, found.machines
+    )
 
 
 def tried(found: Gathered) -> tuple[Fleet, tuple[Tried, ...], tuple[str, ...]]:
@@ -238,10 +241,12 @@ def _absent(made: _Judged, found: Gathered, rejected: Sequence[Rejected], now: f
     other = f"; a file there is no answer of this run: {rejected[0].why}" if rejected else ""
     if any(one.damaged for one in rejected):
         made.open(Cause.DAMAGED, f"its document is damaged: {next(one.why for one in rejected if one.damaged)}{note}")
+    elif beat is None and made.node in found.running:
+        made.open(Cause.RUNNING, f"it may still answer{note}")
     elif beat is None:
         fix = "see whether the launcher could start a process there, and whether it reaches the shared folder"
         made.fail(Cause.NEVER_STARTED, f"it never started: there is no sign of it{note}{other}", fix)
-    elif now < beat.started + budget + GRACE_S and not note:
+    elif now < beat.started + budget + GRACE_S and (not note or made.node in found.running):
         made.open(Cause.RUNNING, f"it is still at {_level(beat.level)}")
     else:
         made.started, made.ended = beat.started, beat.at

@@ -1,0 +1,207 @@
+"""What Kubernetes says of the Pods of a job: the documents in their termination messages, where they ran, how they
+ended, and which nodes were to answer.
+
+They come from a file that kubectl wrote, or from the API server, which also says how many Pods a Job or a JobSet has,
+and to which nodes a DaemonSet goes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envkit.errors import UsageError, one_line
+from envkit.fleet.documents import Document, Refused, decoded
+from envkit.fleet.hostlist import MOST_NODES
+from envkit.records import dataclass
+
+if TYPE_CHECKING:
+    from envkit.fleet.apiserver import Api
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+ASKED = "kubernetes:"
+_NAME = "[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+_WORD = re.compile(f"{ASKED}(?:({_NAME})/)?(job|jobset|daemonset)/({_NAME})")
+_SOON = frozenset(("ContainerCreating", "PodInitializing"))  # what a container waits for that will start
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a carrier says of a node: its document, or why there is none; ``note`` is the carrier's own word of it.
+
+    ``machine`` is the node of Kubernetes, "" where nobody says; ``running`` whether its Pod may still answer.
+    """
+
+    node: str
+    document: Document | None = None
+    refused: Refused | None = None
+    note: str = ""
+    machine: str = ""
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """All that one carrier says; ``hosts`` are the nodes that were to answer, where it knows."""
+
+    told: tuple[Told, ...]
+    hosts: tuple[str, ...] = ()
+
+
+def is_asked(place: Path) -> bool:
+    """Whether a place is none of this machine's, but a job that the API server is asked about."""
+    return str(place).startswith(ASKED)
+
+
+def asked(word: str, environ: Mapping[str, str]) -> Carried:
+    """What the API server says of the job that ``word`` names: kubernetes:NAMESPACE/KIND/NAME.
+
+    Raises UsageError for another word, and for a job that is not there or leaves open which nodes shall answer;
+    Undecided where the server gives no answer.
+    """
+    from envkit.fleet import apiserver  # each node of a run imports this module, and TLS takes a while
+
+    found = _WORD.fullmatch(word)
+    if not found:
+        raise UsageError(
+            f"`{one_line(word)}` names no job of Kubernetes", "write kubernetes:NAMESPACE/job/NAME, jobset or daemonset"
+        )
+    space, kind, name = found[1] or "default", found[2], found[3]
+    with apiserver.connected(environ) as api:
+        try:
+            return listed(api, space, kind, name)
+        except apiserver.Refusal as refusal:
+            if refusal.status != 404:
+                raise
+            raise UsageError(
+                f"there is no {kind} `{name}` in the namespace `{space}`", f"see `kubectl get {kind} --all-namespaces`"
+            ) from refusal
+
+
+def listed(api: Api, space: str, kind: str, name: str) -> Carried:
+    """The Pods of a "job", "jobset" or "daemonset" in the namespace ``space``, and the nodes that were to answer."""
+    hosts, selector = _KINDS[kind](api, space, name)
+    return Carried(tuple(told(api.items(f"/api/v1/namespaces/{space}/pods", {"labelSelector": selector}))), hosts)
+
+
+def _job(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+    job = api.get(f"/apis/batch/v1/namespaces/{space}/jobs/{name}")
+    return _numbered(f"the Job {name}", _mapping(job, "spec")), f"job-name={name}"
+
+
+def _jobset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+    """The Pods of the one Job that a JobSet makes of its one template; several would have the same numbers."""
+    spec = _mapping(api.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space}/jobsets/{name}"), "spec")
+    jobs = _list(spec, "replicatedJobs")
+    if len(jobs) != 1 or jobs[0].get("replicas", 1) != 1:
+        raise UsageError(
+            f"the JobSet {name} makes several Jobs, whose Pods have the same numbers",
+            f"name one of them: {ASKED}{space}/job/NAME, as `kubectl get jobs -n {space}` shows it",
+        )
+    inner = _mapping(_mapping(jobs[0], "template"), "spec")
+    return _numbered(f"the JobSet {name}", inner), f"jobset.sigs.k8s.io/jobset-name={name}"
+
+
+def _numbered(what: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The numbers of an Indexed Job's Pods; none where its Pods have no numbers, and a person has to name them."""
+    many = spec.get("completions")
+    if spec.get("completionMode") != "Indexed":
+        return ()
+    if not isinstance(many, int) or not 0 < many <= MOST_NODES:
+        raise UsageError(f"{what} has {many} completions", f"give it from 1 to {MOST_NODES}")
+    return tuple(map(str, range(many)))
+
+
+def _daemonset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+    """The nodes that have the labels which its Pods ask for."""
+    spec = _mapping(api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"), "spec")
+    pod = _mapping(_mapping(spec, "template"), "spec")
+    if _mapping(_mapping(pod, "affinity"), "nodeAffinity"):
+        raise UsageError(
+            f"the DaemonSet {name} chooses its nodes by an affinity, which envkit does not read",
+            "choose them by nodeSelector, or name them with --hosts",
+        )
+    nodes = api.items("/api/v1/nodes", {"labelSelector": _selector(_mapping(pod, "nodeSelector"))}, names_only=True)
+    names = tuple(str(_mapping(node, "metadata").get("name", "")) for node in nodes)
+    return names, _selector(_mapping(_mapping(spec, "selector"), "matchLabels"))
+
+
+def _selector(labels: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+_KINDS = {"job": _job, "jobset": _jobset, "daemonset": _daemonset}
+
+
+def in_file(data: bytes, path: Path) -> list[Mapping[str, Any]]:
+    """The Pods in what `kubectl get pods -o json` wrote; raises UsageError for anything else."""
+    try:
+        listed = json.loads(data)
+        if listed["kind"] not in ("List", "PodList", "Pod"):
+            raise TypeError(listed["kind"])
+        items = [listed] if listed["kind"] == "Pod" else listed["items"]
+        return [pod for pod in items if isinstance(pod, dict) and pod.get("kind", "Pod") == "Pod"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no list of Pods: {type(error).__name__}",
+            "write it by `kubectl get pods -l job-name=NAME -o json`",
+        ) from error
+
+
+def told(pods: Sequence[Mapping[str, Any]]) -> Iterator[Told]:
+    """What Pods say of their nodes."""
+    for pod in pods:
+        yield from _pod(pod)
+
+
+def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
+    """The termination message of a Pod's containers: two lines of a document, or what the kubelet says of its end."""
+    about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
+    labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
+    machine = str(_mapping(pod, "spec").get("nodeName", ""))
+    node = str(labels.get(_INDEX, "")) or machine
+    note = f"Pod {about.get('name', '?')}{f' on {machine}' if machine not in ('', node) else ''}: "
+    note += str(status.get("phase", "?"))
+    if status.get("reason"):
+        note += f", {status['reason']}"
+    for conditions in _list(status, "conditions"):
+        if conditions.get("status") == "False" and conditions.get("message"):
+            note += f", {conditions['message']}"
+            break
+    messages: list[str] = []
+    running = False
+    for each in (*_list(status, "initContainerStatuses"), *_list(status, "containerStatuses")):
+        state, before = _mapping(each, "state"), _mapping(_mapping(each, "lastState"), "terminated")
+        ended, waits = _mapping(state, "terminated"), _mapping(state, "waiting")
+        # While a container that failed waits to be started again, its message is that of the last start.
+        last = ended or before
+        running |= "running" in state or waits.get("reason") in _SOON
+        if last.get("reason") not in (None, "Completed", "Error"):
+            note += f", {last['reason']} (exit code {last.get('exitCode', '?')})"
+        if waits.get("reason"):
+            note += f", {waits['reason']}"
+        message = str(last.get("message", ""))
+        if '"envkit.node/1"' in message[:100]:
+            messages.append(message if message.endswith("\n") else f"{message}\n")
+    running = running and status.get("phase") in ("Pending", "Running")
+    for message in messages:
+        try:
+            document = decoded(message.encode())
+            yield Told(document.head.node, document, note=one_line(note), machine=machine)
+        except Refused as refused:
+            yield Told(node, refused=refused, note=one_line(note), machine=machine)
+    if not messages and node:
+        yield Told(node, note=one_line(note), machine=machine, running=running)
+
+
+def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = item.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = item.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
