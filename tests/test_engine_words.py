@@ -36,6 +36,7 @@ from envkit.engine.charliecloud import CharliecloudEngine
 from envkit.engine.docker import DockerEngine
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.system.proc import Completed
+from envkit.system.terminal import Live
 
 DIGEST = "sha256:" + "d" * 64
 
@@ -406,7 +407,9 @@ def test_a_push_has_the_registrys_name_for_a_while(docker: FakeDocker, engine: D
     said: list[str] = []
     docker.lines.clear()
     assert engine.push("job:1", "h.io/team/job", said.append) == DIGEST
-    assert said == ["pushing h.io/team/job", "pushed 10 of 100 MB", "pushed 119 of 200 MB"]
+    assert said[0] == "pushing h.io/team/job" and said[-1].startswith("pushed 119.0 MB, ")
+    assert [isinstance(line, Live) for line in said] == [False, *[True] * (len(said) - 2), False]
+    assert said[1].startswith("pushing to h.io: 5.0 MB, ") and said[1].endswith(" of 100.0 MB")
     assert docker.names() == ["job:1"]
     moves = [line for line in docker.lines if not line.startswith("GET")]
     image = next(line for line in docker.lines if "/tag" in line).split("/")[2]

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +18,14 @@ import click
 import typer
 
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable
+from envkit.system.terminal import Live, columns, cut, rewrites
+
+_PLAIN_EVERY_S = 30.0  # between live lines where each stays: a log shows that the work goes on
+_CLEAR = "\r\x1b[K"  # ECMA-48: EL, from the cursor to the end of the line
 
 _hushed = False  # by --quiet, for one run
+_live = False  # whether the terminal's last line is a live one
+_plain_at = 0.0  # when the last live line stayed, or the first would have; 0 before
 
 
 def hush() -> None:
@@ -28,19 +35,48 @@ def hush() -> None:
 
 
 def say(line: str) -> None:
-    """One line of progress on stderr."""
-    if not _hushed:
+    """One line of progress on stderr; a ``Live`` one is written anew by the next at a terminal, and elsewhere comes
+    twice a minute."""
+    global _live, _plain_at
+    if _hushed:
+        return
+    if not isinstance(line, Live):
         warn(line)
+    elif rewrites(sys.stderr, os.environ):
+        _clear()
+        with suppress(OSError, ValueError):
+            print(cut(_safe(line), columns(sys.stderr) - 1), end="", file=sys.stderr, flush=True)
+        _live = True
+    elif time.monotonic() - (_plain_at or time.monotonic()) >= _PLAIN_EVERY_S:
+        warn(line)
+        _plain_at = time.monotonic()
+    else:
+        _plain_at = _plain_at or time.monotonic()
 
 
 def warn(line: str) -> None:
     """One line on stderr that --quiet keeps, without credentials; what an image or another program put into it cannot
     steer the terminal."""
+    global _plain_at
+    _clear()
+    _plain_at = 0.0
+    with suppress(OSError, ValueError):  # its reader is gone or its disk is full: progress is no part of a verdict
+        print(_safe(line), file=sys.stderr, flush=True)
+
+
+def _safe(line: str) -> str:
     from envkit.credentials import redacted_text
     from envkit.report.text import visible
 
-    with suppress(OSError, ValueError):  # its reader is gone or its disk is full: progress is no part of a verdict
-        print(visible(redacted_text(line)), file=sys.stderr, flush=True)
+    return visible(redacted_text(line))
+
+
+def _clear() -> None:
+    global _live
+    if _live:
+        _live = False
+        with suppress(OSError, ValueError):
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
 
 
 def tell(error: EnvkitError) -> None:
@@ -120,6 +156,7 @@ def run(command: Callable[[], object]) -> int:
             code = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 2
     except Exception as error:  # the contract has a code for every end, a fault of envkit itself among them
         code = failed(error)
+    _clear()
     return _flushed(code)
 
 
@@ -149,6 +186,7 @@ def failed(error: Exception) -> int:
         return Undecided.code
     from envkit.credentials import redacted_text
 
+    _clear()
     with suppress(OSError, ValueError):
         print(redacted_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     warn("envkit: this is an internal error of envkit; please report it with the lines above")
@@ -178,6 +216,7 @@ class Answer(io.FileIO):
     one loses what a short write leaves, in silence."""
 
     def write(self, data: Any, /) -> int:
+        _clear()
         try:
             return super().write(data)
         except OSError as error:

@@ -10,21 +10,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
 from envkit.engine import BuildRequest, Say
+from envkit.engine.transfer import Transfer
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
 from envkit.records import dataclass
 from envkit.system import files, proc
+from envkit.system.terminal import Live
 
-_OPEN = re.compile(r"^#(\d+) (\[.*)$")
+_OPEN = re.compile(r"^#(\d+) (\[.*|exporting to .*)$")
 _CLOSE = re.compile(r"^#(\d+) (DONE|CACHED|ERROR|CANCELED)\b:? ?(.*)$")
 _OUTPUT = re.compile(r"^#(\d+) (?:\d+\.\d+ )?(.*)$")
 _POSITION = re.compile(r"^\[(?:([^\] ]+) )?(\d+/\d+)\] ")
+_NAMELESS = re.compile(r"stage-\d+")  # what BuildKit calls a stage without a name
+_WRITTEN_EVERY_S = 0.1  # the live line
 _KEPT = 30  # lines of a step shown when it fails; a pip or apt failure says why within its last twenty
 
 
@@ -33,18 +38,27 @@ class _Step:
     title: str
     stage: str
     shown: bool
+    came: Transfer
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 class Progress:
-    """Reads plain progress line by line; tells ``say`` of each step of the Dockerfile, and remembers how it ended.
+    """Reads plain progress line by line, and remembers how it ended.
 
-    ``on_made`` is given the stage of each step that has run to its end, and not of one that was kept."""
+    ``say`` is told once of each step of the Dockerfile, when it has ended, and between of those that run, with what
+    they have brought, in a live line.  ``on_made`` is given the stage of each step that has run to its end, and not of
+    one that was kept.
+    """
 
-    def __init__(self, say: Say, on_made: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, say: Say, on_made: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._say = say
         self._on_made = on_made
+        self._clock = clock
+        self._written = clock() - _WRITTEN_EVERY_S
         self._steps: dict[str, _Step] = {}
+        self._open_now: dict[str, _Step] = {}
         self.failed: _Step | None = None
         self.reason = ""
         self.loose: deque[str] = deque(maxlen=_KEPT)
@@ -60,6 +74,8 @@ class Progress:
             step = self._steps.get(output[1])
             if step is not None:
                 step.tail.append(output[2])
+                if step.came.line(output[2]):
+                    self._brings(output[1], step)
         elif text:
             self.loose.append(text)
 
@@ -68,29 +84,50 @@ class Progress:
         """The title of the step that was opened last, empty before the first."""
         return next((step.title for step in reversed(self._steps.values()) if step.shown), "")
 
+    def _brings(self, number: str, step: _Step) -> None:
+        """Bytes have come for a step; one of BuildKit's own, as for the context, is told of where it brings some."""
+        if not step.shown and str(step.came):
+            step.shown = True
+            self._open_now[number] = step
+        self._show()
+
+    def _show(self) -> None:
+        if not self._open_now or self._clock() - self._written < _WRITTEN_EVERY_S:
+            return
+        self._written = self._clock()
+        steps = list(self._open_now.values())
+        step = next((one for one in reversed(steps) if str(one.came)), steps[-1])
+        beside = f"{len(steps)} steps, " * (len(steps) > 1)
+        self._say(Live(f"{beside}{step.came}{': ' if str(step.came) else ''}{step.title}"))
+
     def _open(self, number: str, title: str) -> None:
         position = _POSITION.match(title)
-        short = f"[{position[2]}] {title[position.end() :]}" if position else title
+        stage = (position[1] or "") if position else ""
+        named = f"{stage} " if stage and not _NAMELESS.fullmatch(stage) else ""
+        short = f"[{named}{position[2]}] {title[position.end() :]}" if position else title.removeprefix("[internal] ")
         short = re.sub(r" --mount=\S+|@sha256:[0-9a-f]+|docker\.io/(?:library/)?", "", short)
         short = re.sub(r"\s+", " ", short)
-        stage = (position[1] or "") if position else ""
-        step = _Step(short if len(short) <= 100 else short[:97] + "...", stage, position is not None)
+        shown = position is not None or not title.startswith("[")
+        step = _Step(short if len(short) <= 100 else short[:97] + "...", stage, shown, Transfer(self._clock))
         self._steps[number] = step
         if step.shown:
-            self._say(step.title)
+            self._open_now[number] = step
+            self._show()
 
     def _close(self, number: str, how: str, rest: str) -> None:
         step = self._steps.get(number)
         if step is None:
             return
+        self._open_now.pop(number, None)
         if how == "ERROR":
             self.failed, self.reason = step, rest
         elif step.shown and how == "CACHED":
             self._say(f"{step.title} cached")
         elif step.shown and how == "DONE":
-            self._say(f"{step.title} {rest.removesuffix('s')} s")
+            self._say(f"{step.title} {rest.removesuffix('s')} s" + (f", {step.came}" if str(step.came) else ""))
             if self._on_made is not None:
                 self._on_made(step.stage)
+        self._show()
 
 
 def ca_bundle(env: Mapping[str, str]) -> Path | None:

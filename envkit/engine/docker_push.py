@@ -12,6 +12,7 @@ import json
 import queue
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,13 +25,15 @@ import urllib3.exceptions
 
 from envkit.credentials import redacted_text
 from envkit.engine import Say, reaper
+from envkit.engine.transfer import Transfer
 from envkit.engine.trouble import explain, unreachable, words_of
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 from envkit.system import proc
+from envkit.system.terminal import Live
 
 _HELPER_S = 30.0  # some ask a server; one that asks a person has no terminal here
 STALL_S = 180.0  # the engine tells of each piece and of each second that it waits to try again
-_TOLD_EVERY = 0.1  # of all bytes
+_WRITTEN_EVERY_S = 0.1  # the live line
 _TOKEN = "<token>"  # the user by which a helper says that its secret is an identity token
 # Gives the name $0 to the image $1 again, or takes it away where that is empty, should envkit be killed; at a line that
 # is not empty without envkit, for the engine is gone: as soon as it answers again, within ten minutes.
@@ -147,7 +150,7 @@ def _followed(
             events.put(error)
 
     threading.Thread(target=listen, daemon=True).start()
-    digest, sizes, done, told = "", dict[str, int](), dict[str, int](), 0.0
+    digest, sizes, sent, written = "", dict[str, int](), Transfer(), 0.0
     while True:
         try:
             event = events.get(timeout=STALL_S)
@@ -166,10 +169,12 @@ def _followed(
         digest = str((event.get("aux") or {}).get("Digest") or digest)
         progress, layer = event.get("progressDetail") or {}, str(event.get("id") or "")
         if total := int(progress.get("total") or 0):
-            sizes[layer], done[layer] = total, min(total, int(progress.get("current") or 0))
-            if sum(done.values()) >= (told + _TOLD_EVERY) * sum(sizes.values()):
-                told = sum(done.values()) / sum(sizes.values())
-                say(f"pushed {sum(done.values()) / 1e6:.0f} of {sum(sizes.values()) / 1e6:.0f} MB")
+            sizes[layer] = total
+            sent.reached(layer, min(total, int(progress.get("current") or 0)))
+            if time.monotonic() - written >= _WRITTEN_EVERY_S:
+                written = time.monotonic()
+                say(Live(f"pushing to {host}: {sent or '0 MB'}, of {sum(sizes.values()) / 1e6:,.1f} MB"))
+    say(f"pushed {sent}" if str(sent) else "the registry has all layers already")
     if not digest:  # an engine with the containerd store tells none
         with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
             seen = api.inspect_distribution(f"{repository}:{tag}", auth_config=dict(credentials))

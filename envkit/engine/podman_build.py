@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 import uuid
 from collections import deque
 from pathlib import Path
@@ -18,6 +19,7 @@ from envkit.engine.containerfile import FOLDER, plain
 from envkit.engine.trouble import explain
 from envkit.errors import EnvkitError, Undecided
 from envkit.system import files, proc
+from envkit.system.terminal import Live
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+/\d+): (.*)$")
 _KEPT = 30  # lines of a step that are shown when it fails
@@ -28,10 +30,13 @@ _SELF_MADE = ("RUN ", "COPY ")  # what takes time; the others are words for the 
 
 
 class Progress:
-    """Reads what `podman build` prints line by line, tells ``say`` of each step, and keeps the end of its output."""
+    """Reads what `podman build` prints line by line, tells ``say`` of each step once when it has ended and in a live
+    line while it runs, and keeps the end of its output."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
+        self._shown = False  # whether the step that runs is one to tell of
+        self._began = time.monotonic()
         self.step = ""
         self.tail: deque[str] = deque(maxlen=_KEPT)
         self.reason = ""
@@ -40,17 +45,29 @@ class Progress:
         """Takes one line."""
         text = raw.rstrip()
         if opened := _STEP.match(text):
+            self._ended(f"{time.monotonic() - self._began:.1f} s")
             title = re.sub(r" --mount=\S+|: [0-9a-f]{16}; ", " ", opened[2])
-            self.step = " ".join(f"[{opened[1]}] {title}".split())[:100]
+            self.step, self._began = " ".join(f"[{opened[1]}] {title}".split())[:100], time.monotonic()
             self.tail.clear()
-            if title.startswith(_SELF_MADE):
-                self._say(self.step)
+            self._shown = title.startswith(_SELF_MADE)
+            if self._shown:
+                self._say(Live(self.step))
         elif failed := _FAILED.match(text):
-            self.reason = failed[1]
+            self.reason, self._shown = failed[1], False
         elif text.startswith("--> Using cache"):
-            self._say(f"{self.step} cached")
+            self._ended("cached")
         elif text and not _OWN.match(text):
             self.tail.append(text)
+
+    def end(self, well: bool) -> None:
+        """Nothing more comes; ``well`` where the last step has run to its end."""
+        self._shown = self._shown and well
+        self._ended(f"{time.monotonic() - self._began:.1f} s")
+
+    def _ended(self, how: str) -> None:
+        if self._shown:
+            self._shown = False
+            self._say(f"{self.step} {how}")
 
 
 def build(request: BuildRequest, say: Say, info: dict[str, Any]) -> str:
@@ -86,11 +103,16 @@ def build(request: BuildRequest, say: Say, info: dict[str, Any]) -> str:
         words += podman_cli.limits()
         progress = Progress(say)
         # It says its steps on stdout, and what they print on both.
-        done = proc.run(
-            ["sh", "-c", 'exec "$@" >&2', "sh", *podman_cli.argv(*words), str(context)],
-            timeout_s=request.timeout_s,
-            on_line=progress.line,
-        )
+        well = False
+        try:
+            done = proc.run(
+                ["sh", "-c", 'exec "$@" >&2', "sh", *podman_cli.argv(*words), str(context)],
+                timeout_s=request.timeout_s,
+                on_line=progress.line,
+            )
+            well = not done.timed_out and done.exit == 0
+        finally:
+            progress.end(well)
         if done.timed_out:
             at = f" in the step {progress.step}" if progress.step else ""
             said = f"the build did not end within {request.timeout_s:.0f} s{at}"

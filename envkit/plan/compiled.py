@@ -48,6 +48,7 @@ from envkit.records import dataclass
 from envkit.system import files, proc
 from envkit.system.index import IndexFile
 from envkit.system.proc import Completed
+from envkit.system.terminal import Live
 from envkit.versions import Glibc, Sm
 
 # Runs the program in a tar (hook, tools, source) in a container that is there already; its folder `out` comes back.
@@ -509,7 +510,7 @@ def _call(room: Path, asked: Mapping[str, object], shop: _Shop, hook: str) -> ob
 
     def progress(line: str) -> None:
         if line.strip():
-            shop.say(f"build: {one_line(line.strip())[:_SPOKEN]}")
+            shop.say(Live(f"build: {one_line(line.strip())[:_SPOKEN]}"))
 
     done = shop.run(given, made, progress)
     if done.timed_out:

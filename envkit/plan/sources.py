@@ -49,6 +49,7 @@ from envkit.plan.indexes import Indexes
 from envkit.plan.lockfile import Lock, Pin, Source, requirements
 from envkit.records import dataclass
 from envkit.system import files, proc
+from envkit.system.terminal import Live
 from envkit.versions import Python
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ _MOST_ARCHIVE = 256 << 20  # bytes
 _MOST_UNPACKED = 1 << 30  # bytes
 _MOST_FILES = 100_000
 _SHOWN = 8  # lines of a failed build
-_TALKS_EVERY_S = 5.0
+_TALKS_EVERY_S = 0.1  # a live line
 EPOCH = 315532800  # 1980-01-01, the oldest day that a zip file can hold
 _DEFAULT = (("setuptools>=40.8.0",), "setuptools.build_meta:__legacy__")  # PEP 517 and PEP 518, where nothing is said
 _COMPILERS = (
@@ -651,7 +652,7 @@ def _call(
     def progress(line: str) -> None:
         if line.strip() and time.monotonic() - last[0] > _TALKS_EVERY_S:
             last[0] = time.monotonic()
-            say(f"build: {one_line(line.strip())}")
+            say(Live(f"build: {one_line(line.strip())}"))
 
     argv = [str(room / "env/bin/python"), str(room / "hook.py"), str(asked)]
     done = proc.run(argv, timeout_s=budget_s, env=env, cwd=room, on_line=progress)

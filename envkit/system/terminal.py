@@ -1,8 +1,9 @@
-"""What a stream is to its reader: its width, and whether it takes colour."""
+"""What a stream is to its reader: its width, whether it takes colour, and whether a line of it can be written anew."""
 
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -26,3 +27,24 @@ def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
     if environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and not (environ.get("CI") or environ.get("TERM") == "dumb")
+
+
+class Live(str):
+    """A line of progress that gives its place to the next line of any kind, where that can be."""
+
+    __slots__ = ()
+
+
+def rewrites(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether a line of ``stream`` can be written anew: a terminal does that, but a log of CI keeps each version."""
+    return stream.isatty() and not (environ.get("CI") or environ.get("TERM") == "dumb")
+
+
+def cut(text: str, columns: int) -> str:
+    """As much of ``text`` as fits into ``columns``; what is wide in East Asia takes two."""
+    used = 0
+    for at, letter in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used > columns:
+            return text[:at]
+    return text
