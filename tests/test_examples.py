@@ -98,6 +98,7 @@ def test_what_a_page_shows_is_what_was_printed(folder: Path, tmp_path: Path) -> 
 
 # What envkit makes of the outputs and of the runs under its tools: the kind of failure, and the line at fault.
 EXPLAINED = {
+    "package/fault": ("tensors-on-different-devices", "device-mixup"),
     "recurrent/fault": ("illegal-memory-access", "gpu-kernel-bug"),
     "tuner/fault": ("misaligned-address", "gpu-kernel-bug"),
 }
@@ -116,7 +117,9 @@ def test_an_output_is_explained(name: str, tmp_path: Path) -> None:
     assert (told["category"], told["cause_class"]) == EXPLAINED[name]
 
 
-@pytest.mark.parametrize("name", ["gpt/train", "recurrent/train", "tuner/tune", "serving/load", "requirements/train"])
+@pytest.mark.parametrize(
+    "name", ["gpt/train", "recurrent/train", "tuner/tune", "serving/load", "requirements/train", "package/run"]
+)
 def test_nothing_is_explained_of_a_run_that_is_well(name: str, tmp_path: Path) -> None:
     assert RECORD["runs"][name]["exit"] == 0
     log = tmp_path / "output.log"
@@ -133,6 +136,14 @@ def test_the_line_at_fault_is_named_from_what_compute_sanitizer_printed(name: st
     assert fault is not None and Path(fault.place.file).name == file
     source = (EXAMPLES / name.partition("/")[0] / file).read_text().splitlines()
     assert words in source[fault.place.line - 1]
+
+
+def test_the_input_of_a_package_is_named() -> None:
+    report = RECORD["runs"]["package/debug"]["report"]
+    assert (report["verdict"], report["category"]) == ("found", "invalid-argument-device-mismatch")
+    assert "input_handles[0]" in report["cause"] and "expected: 11(cuda), but got: 0" in report["cause"]
+    checks = next(step for step in report["steps"] if step["stage"] == "package-checks")
+    assert checks["ran"] and RECORD["runs"]["package/checked"]["exit"] == 1
 
 
 def test_the_twin_without_the_bug_is_clean() -> None:
