@@ -69,11 +69,20 @@ def test_table_promises(corpus: ModuleType) -> None:
     assert not before & {each.repository.lower() for each in rows}
 
 
+def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
+    """No owner of the files that were chosen later is in either half, and a third of them were read first."""
+    later, owners = corpus.entries("later"), {each.repository.split("/")[0].lower() for each in corpus.entries("both")}
+    assert len(later) >= 60
+    assert not owners & {each.repository.split("/")[0].lower() for each in later}
+    sampled = [key for key, rows in corpus.labels("later").items() if any(row.name == "sample" for row in rows)]
+    assert len(sampled) * 3 >= len(later)
+
+
 def test_labels_are_of_the_table(corpus: ModuleType) -> None:
     """Every row of a label file is of a Dockerfile of that half, and says what rows may say."""
     from envkit.static.check import checks
 
-    for half in corpus.HALVES:
+    for half in corpus.PARTS:
         keys = {each.key for each in corpus.entries(half)}
         for key, said in corpus.labels(half).items():
             assert key in keys

@@ -82,6 +82,11 @@ def test_tags_of_nvidia_cuda(tag: str, held: tuple[object, ...]) -> None:
         assert found.variables["CUDA_VERSION"] == held[0]
 
 
+@pytest.mark.parametrize("name", ["registry.example/cuda:1.4.0-12.1.1", "registry.example/torch:2.1.0-12.1.1"])
+def test_the_release_of_an_image_is_not_its_cuda(name: str) -> None:
+    assert shown(read(name).cuda) == "?"
+
+
 def test_opengl_is_numbered_after_a_library_that_is_not_cuda() -> None:
     found = read("nvidia/opengl:1.2-glvnd-runtime-ubuntu20.04")
     assert [shown(each) for each in (found.cuda, found.cudnn, found.flavor, found.os)] == ["none"] * 3 + ["ubuntu20.04"]

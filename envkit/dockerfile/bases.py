@@ -65,8 +65,9 @@ def split(reference: str) -> Reference:
 # ---------------------------------------------------------------- what any tag may say
 
 _NOT_LETTER = r"(?<![a-zA-Z])"
+# "cuda:1.4.0" is the image's own release: no image is of a CUDA with one digit below 7.
 _CUDA_DOTTED = re.compile(
-    _NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
+    _NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
 _CUDA_SHORT = re.compile(_NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
 _CUDNN = re.compile(_NOT_LETTER + r"cudnn[-_]?v?([0-9](?:\.[0-9]{1,2}){0,3})?(?![0-9])", re.I)
@@ -80,7 +81,7 @@ _TORCH = re.compile(
     _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
 _TORCH_SHORT = re.compile(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
-_LEADING_CUDA = re.compile(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
+_LEADING_CUDA = re.compile(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
 _LEADING_TORCH = re.compile(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
 _ROCM = re.compile(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
 _ROCM_NAME = re.compile(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")

@@ -80,3 +80,41 @@ def _lacking(step: Step, system: str) -> tuple[Install, str, str] | None:
                 "take an nvidia/cuda base, or add non-free to the components in /etc/apt/sources.list.d/debian.sources",
             )
     return None
+
+
+# The first releases without a package, as far as people stumble over it; names that moved to another package.
+_GONE = {
+    "libgl1-mesa-glx": ({"ubuntu": 24, "debian": 13}, "libgl1"),
+    "libncurses5": ({"ubuntu": 24, "debian": 13}, "libncurses6"),
+    "libtinfo5": ({"ubuntu": 24, "debian": 13}, "libtinfo6"),
+    "python3-distutils": ({"ubuntu": 24, "debian": 13}, "python3-setuptools"),
+    "libasound2": ({"ubuntu": 24}, "libasound2t64"),
+    "libssl1.1": ({"ubuntu": 22, "debian": 12}, "libssl3"),
+    "netcat": ({"ubuntu": 24, "debian": 12}, "netcat-openbsd"),
+}
+
+
+def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The base's release still has the packages that apt installs.  Source: the packages of Debian and Ubuntu."""
+    need_stages(dockerfile)
+    asked = 0
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", stack.said(base.os))
+        if found is None or not base.sure or base.family not in ("os", "nvidia", "python"):
+            continue
+        asked += 1
+        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+            if other_archive(step):
+                break
+            for one in step.installs:
+                since, instead = _GONE.get(one.name, ({}, ""))
+                if one.manager != "apt" or not one.sure or int(found[2]) < since.get(found[1], 1000):
+                    continue
+                yield error(
+                    f"{base.os.value} has no package {one.name}, so that the build ends here",
+                    one.span,
+                    {f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}"},
+                    f"install {instead}",
+                )
+    skip_if(not asked, "which release the base is of is not known")

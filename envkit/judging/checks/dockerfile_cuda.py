@@ -10,6 +10,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
 from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
+from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -138,10 +139,11 @@ class _Named:
 def cuda_paths_not_of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What the file says of CUDA's folders and packages is of the CUDA that FROM names."""
     need_stages(dockerfile)
+    dockerfile = equipped(dockerfile)
     told = [
         one
         for one in _reached(dockerfile)
-        if one.base.family in ("nvidia", "pytorch") and stack.minor(stack.cuda_of_base(one.base))
+        if one.base.family in ("nvidia", "pytorch", "os") and stack.minor(stack.cuda_of_base(one.base))
     ]
     if not told:
         unknown = [
@@ -212,6 +214,8 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             f"write {_PATH.sub('/usr/local/cuda', one.path)}, which is a link to the CUDA that is there",
             {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}", one.path: one.span.place},
         )
+    if stage.base.family == "os":
+        return  # its CUDA is what these packages bring
     torch = dockerfile.torch
     wanted = stack.minor(stack.said(torch.cuda)) if torch is not None else ""
     old: set[str] = set()
@@ -311,6 +315,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """Each cuDNN fits the CUDA that it meets and the framework that loads it."""
     need_stages(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
+    own_cudnn, dockerfile = stack.said(dockerfile.base.cudnn), equipped(dockerfile)
     base, cuda = dockerfile.base, stack.cuda_of_base(dockerfile.base)
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
     base_cudnn = stack.said(base.cudnn)
@@ -330,7 +335,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         if not noticed:
             unread = [each for step in dockerfile.steps for each in step.unread] or dockerfile.unread
             # Beside a torch that is known, which brings its own, no list of 480 public files made an error of it.
-            worst = Severity.ERROR if dockerfile.torch is None else Severity.WARNING
+            worst = Severity.ERROR if dockerfile.torch is None and own_cudnn else Severity.WARNING
             unknown_if_unread(unread, ", so which cuDNN is loaded is not known", worst)
 
 

@@ -10,6 +10,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
+from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
@@ -142,6 +143,7 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """With ``--driver``: the torch and the base run on that driver."""
     skip_if(not dockerfile.driver, "no driver was named with --driver")
     need_stages(dockerfile)
+    dockerfile = equipped(dockerfile)
     doubts: list[str] = []
     asked = not stack.without_cuda(dockerfile.base)
     told = list(_collected(_of_base(dockerfile, facts), doubts)) if asked else []

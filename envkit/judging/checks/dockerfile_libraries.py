@@ -11,6 +11,7 @@ from envkit.facts import Facts
 from envkit.facts.rows import GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, reached_commands
+from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
@@ -23,6 +24,7 @@ _WHEEL = re.compile(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """A framework that loads the system's CUDA and cuDNN finds that major of CUDA, and a cuDNN."""
     need_stages(dockerfile)
+    dockerfile = equipped(dockerfile)
     base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
     skip_if(not stack.cuda_of_base(base), "the base has no CUDA, as far as is known")

@@ -12,6 +12,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
+from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -76,6 +77,7 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
+    dockerfile = equipped(dockerfile)
     try:
         yield from _other_major(dockerfile, facts)
     except Unknown as doubt:
@@ -106,6 +108,7 @@ def _other_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA minor of the base, where the majors agree."""
+    dockerfile = equipped(dockerfile)
     try:
         pair = _pair(dockerfile, facts)
     except Unknown as doubt:

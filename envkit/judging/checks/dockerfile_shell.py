@@ -1,0 +1,115 @@
+"""What the shell of a RUN cannot do: activate without a hook, `source` where it is dash, keep a variable for later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import forgiven, need_stages
+from envkit.judging.checks._outcomes import found, skip_if, warning
+from envkit.model import Finding, Severity
+from envkit.subjects.dockerfile import Command, Dockerfile, Step
+
+# What makes the function `conda` in a shell; another shell of its own may do anything.
+_HOOK = re.compile(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
+_RC = re.compile(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
+_KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"})
+
+
+def conda_activate_fails(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """`conda activate` stands behind what makes it known to the shell of its RUN.  Source: conda, "conda init"."""
+    asked = 0
+    for step, at, command, _, told in _commands(dockerfile):
+        if command.program not in ("conda", "mamba") or command.args[:1] != ("activate",) or told:
+            continue
+        asked += 1
+        if _HOOK.search(step.value) or "BASH_ENV" in step.env or _sourced(dockerfile, step):
+            continue
+        ends = not forgiven(step, at) and _stops(step, at)
+        yield found(
+            f"`{command.program} activate` is not known to the shell of this RUN, so that "
+            + ("the build ends here" if ends else "what follows goes into another environment"),
+            command.span,
+            Severity.ERROR if ends else Severity.WARNING,
+            "write `. /opt/conda/etc/profile.d/conda.sh &&` before it, or `conda run -n NAME COMMAND`",
+        )
+    skip_if(not asked, "no RUN activates an environment by `conda activate`")
+
+
+def run_needs_bash(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """`source` stands in no RUN whose shell is dash.  Source: dash(1), which has `.` and no `source`."""
+    asked = 0
+    for step, at, command, dash, told in _commands(dockerfile):
+        asked += dash
+        if command.words[0].text != "source" or not dash or told:
+            continue
+        ends = not forgiven(step, at) and _stops(step, at)
+        yield found(
+            "/bin/sh of the base is dash, which has no `source`, so that "
+            + ("the build ends here" if ends else "what follows runs without it"),
+            command.span,
+            Severity.ERROR if ends else Severity.WARNING,
+            'write `.` in its place, or `SHELL ["/bin/bash", "-c"]` before this RUN',
+        )
+    skip_if(not asked, "no RUN is known to have dash for its shell")
+
+
+def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A RUN does something that outlives its shell.  Source: Dockerfile reference, RUN and ENV."""
+    need_stages(dockerfile)
+    asked = 0
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            if step.name != "RUN" or not step.commands:
+                continue
+            asked += 1
+            words = {command.words[0].text for command in step.commands}
+            if words <= _KEEPS and "export" in words and not any(command.redirects for command in step.commands):
+                yield warning(
+                    f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it",
+                    step.span,
+                    fix="write ENV in place of RUN export",
+                )
+    skip_if(not asked, "nothing is run")
+
+
+def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool, bool]]:
+    """The sure commands of the RUNs whose shell is the default one: the step, their number in it, whether that shell
+    is dash for sure, and whether its like came before in the step."""
+    need_stages(dockerfile)
+    seen: set[int] = set()
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        system = stack.said(base.os)
+        dash = bool(re.match(r"debian|ubuntu", system)) and base.family in ("os", "nvidia", "python")
+        for number in dockerfile.line_of(index):
+            steps = dockerfile.stages[number].steps
+            shell = next((at for at, step in enumerate(steps) if step.name == "SHELL"), len(steps))
+            for step in steps[:shell] if number not in seen else ():
+                own = step.exec_form or bool(re.search(r"<<|/bin/sh|\b(?:ba|z|k)sh\s+-\w*[cils]", step.value))
+                if "/bin/sh" in step.value:
+                    dash = False  # a link to another shell
+                before: set[tuple[str, ...]] = set()
+                for at, command in enumerate(step.commands if step.name == "RUN" and not own else ()):
+                    verb = (command.words[0].text, *(command.args[:1] if "conda" in command.program else ()))
+                    if command.sure and command.span.path == step.span.path:
+                        yield step, at, command, dash, verb in before
+                    before.add(verb)
+            seen.add(number)
+            if shell < len(steps):
+                break  # the stages that are FROM this one have its shell
+
+
+def _stops(step: Step, at: int) -> bool:
+    """Whether the RUN fails where its command number ``at`` does: nothing or ``&&`` follows."""
+    following = step.commands[at + 1 :]
+    return not following or following[0].after == "&&" or bool(re.match(r"\s*set -\w*e", step.value))
+
+
+def _sourced(dockerfile: Dockerfile, step: Step) -> bool:
+    """Whether a file of the shell's own is read first, which `conda init` may have written; Ubuntu's .bashrc of root
+    ends at once in a shell without a terminal."""
+    ubuntu = stack.said(dockerfile.base.os).startswith("ubuntu") and (step.user or "root") in ("root", "0")
+    files = [each.args[0] for each in step.commands if each.words[0].text in (".", "source") and each.args]
+    return any(not (ubuntu and _RC.search(file)) for file in files)
