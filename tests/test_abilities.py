@@ -18,7 +18,21 @@ from typing import Any
 import pytest
 
 from envkit.payload import abilities, cuda_error
-from envkit.payload.abilities import ABSENT, FAILS, UNTRIED, WORKS, Attempt, caches, in_torch, nvrtc, tools, try_all
+from envkit.payload.abilities import (
+    ABSENT,
+    FAILS,
+    UNTRIED,
+    WORKS,
+    Attempt,
+    caches,
+    full,
+    in_torch,
+    nvrtc,
+    tools,
+    try_all,
+)
+from envkit.payload.isolate import NotApplicable
+from envkit.payload.smoke.bench import Bench
 from envkit.subjects.abilities import AbilityEnd, AbilityKind
 from envkit.subjects.codec import from_plain
 from envkit.subjects.image import Image
@@ -361,3 +375,112 @@ def test_a_folder_without_a_file_is_no_module(tmp_path: Path, monkeypatch: pytes
         tools._import("networkz")
     with pytest.raises(abilities.Absent, match="no module named nothing_such"):
         tools._import("nothing_such")
+
+
+# What takes long.
+
+
+def as_compiler_test(monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[Bench], None]) -> None:
+    """Has ``run`` be the suite's own test of this name."""
+    monkeypatch.setitem(sys.modules, f"envkit.payload.smoke.compilers.{name}", SimpleNamespace(run=run))
+
+
+def test_a_test_of_the_suite_ends_as_an_ability_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(bench: Bench) -> None:
+        bench.not_applicable("there is no compiler")
+
+    def wrong(detail: str) -> Callable[[Bench], None]:
+        def run(bench: Bench) -> None:
+            bench.count("sums.wrong", 2)
+            bench.count("fine.wrong", 0)
+            bench.count("last.wrong", 1)
+            bench.note("wrong.seconds", 5)
+            bench.detail = detail
+
+        return run
+
+    as_compiler_test(monkeypatch, "cpp_extension", lacking)
+    with pytest.raises(abilities.Absent, match="there is no compiler") as told:
+        full._test("cpp_extension", Bench("cpu"))
+    assert isinstance(told.value.__cause__, NotApplicable)
+    for detail, said in (("", "sums.wrong, last.wrong is not as it should be"), ("g++ said no", "g++ said no")):
+        as_compiler_test(monkeypatch, "cpp_extension", wrong(detail))
+        with pytest.raises(RuntimeError) as failed:
+            full._test("cpp_extension", Bench("cpu"))
+        assert str(failed.value) == said
+    as_compiler_test(monkeypatch, "cpp_extension", lambda bench: bench.count("sums.wrong", 0))
+    bench = Bench("cpu")
+    assert full._test("cpp_extension", bench) is bench
+
+
+@pytest.mark.parametrize(("graphs", "objects", "works"), [(1, 1, True), (0, 1, False), (1, 0, False)])
+def test_a_compile_that_fell_back_to_eager_has_failed(
+    monkeypatch: pytest.MonkeyPatch, graphs: int, objects: int, works: bool
+) -> None:
+    def run(bench: Bench) -> None:
+        assert (bench.device, bench.scratch) == ("cpu", "/scratch")
+        bench.note("graphs.compiled", graphs)
+        bench.note("objects.mapped", objects)
+
+    as_compiler_test(monkeypatch, "torch_compile", run)
+    if works:
+        full._compile("/scratch")
+    else:
+        with pytest.raises(RuntimeError, match="fell back to eager"):
+            full._compile("/scratch")
+
+
+@pytest.mark.parametrize(
+    ("made", "detail", "said"), [(1, "", ""), (0, "", "no kernel was made for sm_90"), (1, "x", "x")]
+)
+def test_a_kernel_of_triton_that_was_not_made_has_failed(
+    monkeypatch: pytest.MonkeyPatch, made: int, detail: str, said: str
+) -> None:
+    def run(bench: Bench) -> None:
+        assert tuple(bench.targets) == ("sm_90",)
+        bench.note("made", made)
+        bench.detail = detail
+
+    as_compiler_test(monkeypatch, "triton_targets", run)
+    if not said:
+        full._triton("/scratch", "sm_90")
+        return
+    with pytest.raises(RuntimeError) as failed:
+        full._triton("/scratch", "sm_90")
+    assert str(failed.value) == said
+
+
+def test_gpus_are_the_declared_ones_else_the_newest_that_torch_has_code_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ["sm_50 sm_90 sm_100 compute_120 sm_90a"]
+    core = SimpleNamespace(_cuda_getArchFlags=lambda: flags[0])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=core))
+    assert full._targets([]) == ["sm_100"]
+    assert full._targets([80, 90]) == ["sm_80", "sm_90"]
+    flags[0] = ""
+    assert full._targets([90]) == []  # built for no GPU
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace()))
+    assert full._targets([90]) == []
+
+
+def test_each_thing_that_takes_long_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    rows = [(one.kind, one.what) for one in full._attempts(str(tmp_path), ["sm_80", "sm_90"])]
+    assert rows == [
+        ("torch-compile", "cpu"), ("triton-compile", "sm_80"), ("triton-compile", "sm_90"),
+        ("extension-build", "C++"), ("data-loader", "fork"), ("data-loader", "spawn"),
+    ]  # fmt: skip
+    assert {path.name for path in tmp_path.iterdir()} == {"inductor", "sm_80", "sm_90", "extension"}
+
+
+def test_a_loader_that_fails_is_told_by_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(code: int, text: str) -> None:
+        monkeypatch.setattr(full.programs, "told", lambda argv, budget_s: (code, text))
+
+    said(0, "noise")
+    full._loader("fork")
+    for text, last in (
+        ("Traceback\nValueError: no \nat exit", "ValueError: no"), ("one\ntwo", "two"), ("", "it said nothing"),
+    ):  # fmt: skip
+        said(1, text)
+        with pytest.raises(RuntimeError) as failed:
+            full._loader("spawn")
+        assert str(failed.value) == last

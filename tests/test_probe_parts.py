@@ -189,7 +189,9 @@ def test_links_to_pythons_that_are_gone_are_told_of_each_name_up_to_the_one_that
     for name in ("one", "two", "last"):
         (tmp_path / name / "python3").symlink_to(f"/nowhere/{name}")
     (tmp_path / "own/python3").symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", f":{tmp_path}/one:{tmp_path}/two:{tmp_path}/own:{tmp_path}/last")
+    (tmp_path / "again").symlink_to("own")
+    folders = ("one", "two", "own", "last", "again")
+    monkeypatch.setenv("PATH", ":".join(["", *(f"{tmp_path}/{name}" for name in folders)]))
     assert paths.dangling() == [
         {"path": f"{tmp_path}/{name}/python3", "target": f"/nowhere/{name}"} for name in ("one", "two")
     ]

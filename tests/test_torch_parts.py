@@ -1,4 +1,4 @@
-"""Parts of the payload that follow precision and placement, each against a real torch; ``torch_parts.py`` has them."""
+"""Parts of the payload against a real torch: precision, placement, tests of speed; ``torch_parts.py`` has them."""
 
 from __future__ import annotations
 
