@@ -13,6 +13,7 @@ from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_i
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit
+from envkit.judging.checks._would_run import base_for, torch_for
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
@@ -156,7 +157,8 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             doubts.append(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         elif torch.method != "base" and not told:
             served = _served(dockerfile.base, cuda, dockerfile.driver, facts)
-            found_here = _of_cuda(cuda, stack.shown(torch), torch.span, dockerfile, served, facts)
+            instead = torch_for(stack.said(torch.version), dockerfile.driver, dockerfile.gpus, facts)
+            found_here = _of_cuda(cuda, stack.shown(torch), torch.span, dockerfile, served, facts, instead)
             yield from _collected(found_here, doubts)
     elif torch is None and dockerfile.unread:
         doubts.append(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
@@ -196,13 +198,17 @@ def _served(base: Base, cuda: str, given: str, facts: Facts) -> bool:
     return _release(given, facts).major in row.compat
 
 
-def _of_cuda(cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: bool, facts: Facts) -> Iterator[Finding]:
-    """The finding on a driver below the floor of ``cuda``; ``served`` as the function of that name says it."""
+def _of_cuda(
+    cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: bool, facts: Facts, instead: str
+) -> Iterator[Finding]:
+    """The finding on a driver below the floor of ``cuda``; ``served`` as the function of that name says it, ``instead``
+    is what would run."""
     misfit = driver_misfit(cuda, dockerfile.driver, what, facts)
     if misfit is None:
         return
+    fix = f"update the driver, or take {instead}" if instead else misfit.fix
     if not served:
-        yield error(misfit.message, span, misfit.facts, misfit.fix)
+        yield error(misfit.message, span, misfit.facts, fix)
         return
     gpus = [_gpu(name, facts) for name in dockerfile.gpus]
     if gpus and all(gpu.datacenter for gpu in gpus):
@@ -213,7 +219,7 @@ def _of_cuda(cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: b
         + (f", and {other} is none" if other else ""),
         span,
         Severity.ERROR if other else Severity.WARNING,
-        misfit.fix,
+        fix,
         misfit.facts,
     )
 
@@ -231,7 +237,8 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     cuda = base.cuda.need(f"the CUDA of {base.reference}")
     driver = _release(given, facts)
     served = _served(base, cuda, given, facts)
-    below = list(_of_cuda(cuda, f"the base {base.reference}", base.span, dockerfile, served, facts))
+    instead = base_for(base, given, facts)
+    below = list(_of_cuda(cuda, f"the base {base.reference}", base.span, dockerfile, served, facts, instead))
     if below:
         yield from below
         return
@@ -257,7 +264,7 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         "that the container does not start",
         base.span,
         {f"requires CUDA {row.require_cuda}": cited(row), f"driver {given}": f"CUDA {native}"},
-        f"update the driver, or take a base of CUDA {native}",
+        f"update the driver, or take {instead or f'a base of CUDA {native}'}",
     )
 
 
@@ -294,7 +301,7 @@ def _branded(dockerfile: Dockerfile, row: ImageRow, native: Cuda, facts: Facts) 
             f"{'data-center GPUs' if alone else 'data-center and workstation GPUs'} alone, and {gpu.name} is none",
             base.span,
             {f"requires CUDA {row.require_cuda}": cited(row), gpu.name: gpu.source},
-            f"update the driver, or take a base of CUDA {native}",
+            f"update the driver, or take {base_for(base, dockerfile.driver, facts) or f'a base of CUDA {native}'}",
         )
 
 
@@ -325,9 +332,10 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     for name in dockerfile.gpus:
         try:
             misfit = gpu_misfit(version, cuda, name, facts)
+            instead = torch_for(version, dockerfile.driver, dockerfile.gpus, facts)
         except Unknown as unknown:
             doubt = doubt or str(unknown)
             continue
         if misfit is not None:
-            yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
+            yield error(misfit.message, torch.span, misfit.facts, f"take {instead}" if instead else misfit.fix)
     unknown_if(doubt, doubt)

@@ -11,6 +11,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._packages import need_release, need_torch, sure
+from envkit.judging.checks._would_run import torch_for
 from envkit.model import Finding, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
@@ -201,7 +202,8 @@ def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[
     for gpu in packages.gpus:
         misfit = fit.gpu_misfit(version, cuda, gpu, facts)
         if misfit:
-            yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
+            instead = torch_for(version, packages.driver, packages.gpus, facts)
+            yield error(misfit.message, torch.span, misfit.facts, f"take {instead}" if instead else misfit.fix)
 
 
 def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Finding]:
@@ -212,7 +214,9 @@ def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Findin
     skip_if(cuda == "cpu", "the torch is a build for the CPU")
     misfit = fit.driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
     if misfit:
-        yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
+        instead = torch_for(torch.version.value or "", packages.driver, packages.gpus, facts)
+        fix = f"update the driver, or take {instead}" if instead else misfit.fix
+        yield error(misfit.message, torch.span, misfit.facts, fix)
 
 
 def packages_index_ignored(packages: Packages) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from envkit.facts import Facts
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
 from envkit.judging.checks._workload import evident, need_containers
+from envkit.judging.checks._would_run import base_for, torch_for
 from envkit.model import Finding, Observed, Severity, Span
 from envkit.subjects.workload import Container, Workload
 
@@ -99,7 +100,9 @@ def workload_driver_too_old(workload: Workload, facts: Facts) -> Iterator[Findin
         spared = spared and compat_serves(cuda.value, workload.driver, facts)
         exception = ", except on data-center GPUs, which the image's cuda-compat serves" if spared else ""
         severity = Severity.WARNING if spared else Severity.ERROR
-        yield found(misfit.message + exception, span, severity, misfit.fix, misfit.facts)
+        instead = base_for(base, workload.driver, facts) if base is not None else ""
+        fix = f"update the driver, or take {instead}" if instead else misfit.fix
+        yield found(misfit.message + exception, span, severity, fix, misfit.facts)
     unknown_if(open_, open_)
     skip_if(not asked, "no container is made for GPUs")
 
@@ -123,5 +126,7 @@ def workload_gpu_arch_not_covered(workload: Workload, facts: Facts) -> Iterator[
         for gpu in workload.gpus:
             misfit = gpu_misfit(version.value, cuda.value, gpu, facts)
             if misfit:
-                yield error(f"{what}: {misfit.message}", span, misfit.facts, misfit.fix)
+                instead = torch_for(version.value, workload.driver, workload.gpus, facts)
+                fix = f"take an image with {instead}" if instead else misfit.fix
+                yield error(f"{what}: {misfit.message}", span, misfit.facts, fix)
     skip_if(not asked, "no container has a torch that is known")
