@@ -26,11 +26,13 @@ from inline import Ended, Envkit
 
 from envkit.doctor import anonymize
 from envkit.errors import UsageError
-from envkit.explain import as_text, explain
+from envkit.explain import as_text, explain, nodes
 from envkit.explain.explain import ExplainRequest
 from envkit.judging import judge, pages
 from envkit.logs.knowledge import failures, signatures
 from envkit.logs.records import CAUSES, Explanation, FileSeen, Mark, RankState, Role
+from envkit.logs.story import Story
+from envkit.model import Observed
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
@@ -152,6 +154,9 @@ def test_a_file_named_twice_is_read_once(envkit: Envkit, fault: Path) -> None:
     again = fault.parent / "again.log"
     os.link(fault, again)
     assert len(document(envkit, fault, fault, again)["files"]) == 1
+    other = fault.parent / "other.log"
+    other.write_text("one more\n")
+    assert [file["name"] for file in document(envkit, fault, fault, other)["files"]] == [str(fault), str(other)]
 
 
 def test_the_kernels_log_is_read_as_the_kernels(envkit: Envkit, fault: Path, tmp_path: Path) -> None:
@@ -403,6 +408,19 @@ def test_a_saved_machine_gives_its_driver_and_gpus(tmp_path: Path) -> None:
     assert given.values["gpu"] == "NVIDIA H100 80GB HBM3"
     assert re.fullmatch(r"\d{3}\.\d+\.\d+", given.values["driver"])
     assert given.values["arch"] == "sm_90"
+
+
+def test_where_no_module_of_the_driver_is_seen_nvml_names_it(tmp_path: Path) -> None:
+    import machines
+
+    from envkit.subjects import codec
+
+    whole = machines.host("h100")
+    alone = replace(whole, module=Observed.lost("not here"))
+    given = explain.beside(saved(tmp_path, "host", codec.to_plain(alone)))
+    assert given.values["driver"] == whole.nvml.need("NVML").driver
+    neither = replace(alone, nvml=Observed.lost("not here"))
+    assert explain.beside(saved(tmp_path, "host", codec.to_plain(neither))).values == {}
 
 
 def report(folder: Path, *findings: tuple[str, str], observed: Any = None) -> Path:
@@ -736,3 +754,67 @@ def test_a_pipe_that_is_silent_is_waited_for_aloud(tmp_path: Path, how: str) -> 
     done = subprocess.run(["bash", "-c", script, sys.executable, code], capture_output=True, timeout=300, check=False)
     assert done.returncode == 1, said.read_text()
     assert "it is read until it ends" in said.read_text()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [(set(), ""), ({3}, "3"), ({2, 1}, "1-2"), ({0, 1, 2, 5, 7, 8}, "0-2, 5, 7-8"), ({1, 3, 5}, "1, 3, 5")],
+)
+def test_ranks_are_written_as_ranges(numbers: set[int], text: str) -> None:
+    assert as_text.ranges(numbers) == text
+
+
+def test_a_timeline_says_who_wrote_a_line_that_no_program_did() -> None:
+    found = replace(made.explanation(), timeline=made.explanation().timeline[:3])
+    head, *lines = [line for line in as_text.render(found, width=100).splitlines() if "lines)" in line or ":" in line]
+    told = [line for line in (head, *lines) if line.startswith("  ") and ("rank 2" in line or "kernel" in line)]
+    assert any("dmesg.log:7 kernel: NVRM" in line for line in told), told
+    assert any("rank2.log:3 rank 2: CUDA error" in line for line in told) and not any(
+        "program" in line for line in told
+    )
+
+
+# On which node it began.
+
+
+def node(number: int, state: str = "ok", sentence: str = "", gpus: int | None = 2, **more: str) -> nodes.RanNode:
+    return nodes.RanNode(
+        more.get("name", f"pod{number}"), "", more.get("machine", f"node{number}"), state, sentence, gpus
+    )
+
+
+def placed(found: Explanation, ran: nodes.Ran) -> str:
+    """What is said beside the cause."""
+    told = nodes.placed(found, Story((), (), ()), ran)
+    return told.because.removeprefix(found.because)
+
+
+def test_the_node_of_the_line_that_names_it_is_told_with_its_check() -> None:
+    base = made.explanation()
+    root = replace(base.evidence[0], line=replace(made.ROOT, host="node1.cluster"))
+    found = replace(base, ranks=(), evidence=(root,))
+    ran = nodes.Ran("run", (node(0), node(1, "fail", "GPU 3 is gone")), ())
+    assert placed(found, ran) == ("; rank 2 ran on pod1 (node1), failed the check before the job: GPU 3 is gone")
+    assert "which passed the check" in placed(found, nodes.Ran("run", (node(0), node(1)), ()))
+    steps = nodes.placed(found, Story((), (), ()), ran).next
+    assert steps == (*found.next, "envkit judge run")
+
+
+def test_where_no_line_and_no_count_places_a_rank_nobody_is_accused() -> None:
+    base = replace(made.explanation(), ranks=())
+    ran = nodes.Ran("run", (node(0, gpus=None), node(1, "unknown", "no answer")), (), why="two files were cut")
+    said = placed(base, ran)
+    assert said == (
+        "; two files were cut; the run does not say on which node rank 2 was;"
+        " pod1 (node1) is open in the check before the job: no answer"
+    )
+
+
+def test_many_nodes_that_did_not_pass_are_counted() -> None:
+    quiet = replace(made.explanation(), ranks=(), evidence=())
+    assert placed(quiet, nodes.Ran("run", (node(0),), ())) == ""
+    many = tuple(node(number, "fail", "no") for number in range(nodes._NAMED + 4))
+    said = placed(quiet, nodes.Ran("run", many[:1], many[1:]))
+    assert said.count("failed the check") == nodes._NAMED and said.endswith("; 4 more nodes did not pass")
+    exactly = nodes.Ran("run", many[: nodes._NAMED], ())
+    assert "more nodes" not in placed(quiet, exactly)

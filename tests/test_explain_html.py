@@ -149,3 +149,54 @@ def test_credentials_and_endless_lines_are_not_shown() -> None:
 
 def test_the_same_explanation_gives_the_same_page() -> None:
     assert as_html.render(made.many(16, 900)) == as_html.render(made.many(16, 900))
+
+
+def test_lanes_are_ordered_by_rank_then_by_name() -> None:
+    lanes = [
+        as_html._lane_of(each)
+        for each in (
+            replace(made.line(1, "x", 10), host="b"), made.line(1, "x", 2), made.KERNEL, made.line(1, "x"),
+            replace(made.line(1, "x"), source="slurm"), replace(made.KERNEL, host=""),
+        )
+    ]  # fmt: skip
+    assert lanes == ["rank 10 b", "rank 2", "kernel node1", "job.log", "job.log (slurm)", "kernel"]
+    odd = ["rank x", "pod 3"]
+    assert sorted([*lanes, *odd], key=as_html._lane_order) == [
+        "rank 2", "rank 10 b", "job.log", "job.log (slurm)", "kernel", "kernel node1", "pod 3", "rank x",
+    ]  # fmt: skip
+
+
+def test_a_row_tells_the_time_by_its_clock_and_how_often_a_line_came() -> None:
+    one = as_html._row(4, Mark(replace(made.line(2, "text"), times=3), Role.ROOT, "what"))
+    assert (one["when"], one["text"], one["anchor"]) == ("2023-11-14 22:13:22", "text (3 times)", "m4")
+    boot = replace(made.line(2, "text"), clock="boot", time_s=12.5)
+    assert as_html._row(0, Mark(boot, Role.ROOT, "what"))["when"] == "12.500 s after boot"
+    none = as_html._row(0, Mark(replace(boot, time_s=None), Role.ROOT, "what"))
+    assert (none["when"], none["text"]) == ("", "text")
+    assert as_html._wall(1e300) == f"{1e300:.0f} s"
+
+
+def test_the_clock_is_told_where_every_line_has_one() -> None:
+    marks = [Mark(made.line(number, "x"), Role.ROOT, "y") for number in (5, 2, 9)]
+    assert "from 2023-11-14 22:13:22 to 2023-11-14 22:13:29" in as_html._clock(marks)
+    for other in (replace(made.line(1, "x"), clock="boot"), replace(made.line(1, "x"), time_s=None)):
+        assert "not every line bears a time" in as_html._clock([*marks, Mark(other, Role.ROOT, "y")])
+    assert "not every line" in as_html._clock([])
+
+
+def test_of_too_many_lines_the_evidence_then_the_roots_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(as_html, "_MOST_LISTED", 3)
+    roles = (Role.ADVICE, Role.CASCADE, Role.DIAGNOSTIC, Role.ROOT, Role.CASCADE)
+    marks = [Mark(made.line(number, "x"), role, "y") for number, role in enumerate(roles)]
+    assert as_html._listed(marks, {("job.log", 2)}) == [1, 2, 3]
+    assert as_html._listed(marks[:3], set()) == [0, 1, 2]
+
+
+def test_a_cell_stands_for_its_worst_line_and_counts_the_others() -> None:
+    roles = (Role.CASCADE, Role.ROOT, Role.ROOT)
+    marks = [Mark(made.line(number, f"text {number}"), role, "y") for number, role in enumerate(roles)]
+    cell = as_html._cell(marks, [0, 1, 2], 3, 8, {("job.log", 2)}, {1})
+    assert (cell.role, cell.left, cell.width, cell.link, cell.chosen) == ("root", 37.5, 1.0, "#m1", True)
+    assert cell.tip == "root job.log:1: text 1 (and 2 more here)"
+    alone = as_html._cell(marks, [0], 0, 400, set(), set())
+    assert (alone.width, alone.link, alone.chosen, alone.tip) == (0.25, "", False, "cascade job.log:0: text 0")
