@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envkit.engine.containerfile import FOLDER, plain
+from envkit.engine.containerfile import FOLDER, _keyed, plain
 from envkit.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,3 +116,16 @@ def test_every_dockerfile_of_ours_is_read(rendered: Path, tmp_path: Path) -> Non
         kept = "\n".join(line for line in written.splitlines() if not line.startswith("#"))
         assert '<<"' not in kept and stages(written)[-1] == target
         assert all(body and body in text for body in files.values())
+
+
+def test_a_command_is_keyed_by_what_its_mounts_show(tmp_path: Path) -> None:
+    step = "RUN --mount=type=cache,target=/c --mount=type=bind,source=a.txt,target=/a pip install"
+    (tmp_path / "a.txt").write_text("one")
+    first = _keyed(step, tmp_path, {}, {})
+    assert first != step and first.endswith("; pip install") and first == _keyed(step, tmp_path, {}, {})
+    (tmp_path / "a.txt").write_text("two")
+    assert _keyed(step, tmp_path, {}, {}) != first
+    other = step.replace("source=a.txt", "from=tools")
+    assert _keyed(other, tmp_path, {"tools": "k1"}, {}) != _keyed(other, tmp_path, {"tools": "k2"}, {})
+    for unkeyed in ("RUN --mount=type=cache,target=/c pip install", "RUN pip install", "COPY a b"):
+        assert _keyed(unkeyed, tmp_path, {}, {}) == unkeyed

@@ -169,9 +169,14 @@ def test_a_link_out_of_the_image_stays_in_it(tmp_path: Path) -> None:
 
 
 def test_a_link_that_goes_up_on_its_way_leads_where_it_says(tmp_path: Path) -> None:
-    written = layer(("way", "link", "usr/../opt/deep"), ("way/one", "file", "x"))
-    root = unpacked.opened(str(image(tmp_path / "image.tar", written)), tmp_path / "store", quiet).root
+    written = layer(
+        ("way", "link", "usr/..//./opt/deep/"), ("./way/one", "file", "x"), ("opt/far", "link", "../way/one")
+    )
+    saved = str(image(tmp_path / "image.tar", written))
+    root = unpacked.opened(saved, tmp_path / "store", quiet).root
     assert (root / "opt/deep/one").read_text() == "x"
+    with open_tree(saved, lambda: pytest.fail("no engine is asked"), quiet) as tree:
+        assert tree.real("/way/one") == tree.real("/opt/far") == tree.real("/opt/../way/./one") == "/opt/deep/one"
 
 
 @pytest.mark.parametrize("content", [b"", b"text", layer(("a", "file", "x"))])
