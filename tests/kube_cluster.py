@@ -77,9 +77,12 @@ class Cluster:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(does, names))
 
-    def pod(self, name: str, spec: Mapping[str, Any]) -> None:
+    def pod(self, name: str, spec: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
         """A Pod of a user."""
-        own = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "x"}], **spec}}
+        own = {
+            "metadata": {"name": name, **(about or {})},
+            "spec": {"containers": [{"name": "main", "image": "x"}], **spec},
+        }
         self.call("POST", "/api/v1/namespaces/default/pods", {"kind": "Pod", "apiVersion": "v1", **own})
 
     def pods(self, selector: str) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import fleet
+import kube_schemas
 import kube_server
-import kubernetes_validate
 import pytest
 import yaml
 from fleet import body, document, encoded, fault
@@ -25,28 +25,50 @@ from envkit.fleet import gather, pods
 from envkit.fleet.verdict import Cause, FleetVerdict, State, judge
 
 JOBS = Path(__file__).resolve().parents[1] / "docs" / "jobs"
-MAJOR, NEWEST = map(int, kubernetes_validate.latest_version().split(".")[:2])
-RELEASES = [f"{MAJOR}.{NEWEST - back}" for back in range(3)]
-FILES = ("kubernetes-fleet.yaml", "kubernetes-nodes.yaml")
+FILES = ("kubernetes-fleet.yaml", "kubernetes-jobset.yaml", "kubernetes-nodes.yaml", "kubernetes-rights.yaml")
 
 
 def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((JOBS / name).read_text()))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", kube_schemas.RELEASES)
 @pytest.mark.parametrize("name", FILES)
 def test_manifests_pass_the_schemas_of_three_releases(name: str, release: str) -> None:
     for each in documents(name):
-        kubernetes_validate.validate(each, release, strict=True)
+        kube_schemas.validate(each, release)
+
+
+def job_of(name: str) -> dict[str, Any]:
+    """What describes the Job of a file, which may lie in a JobSet."""
+    last: dict[str, Any] = documents(name)[-1]
+    return last["spec"]["replicatedJobs"][0]["template"]["spec"] if last["kind"] == "JobSet" else last["spec"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "word"),
+    [
+        ("kubernetes-fleet.yaml", "spec.template.spec", "restartpolicy"),
+        ("kubernetes-nodes.yaml", "spec.template.spec", "initcontainers"),
+        ("kubernetes-rights.yaml", "", "rule"),
+        ("kubernetes-jobset.yaml", "spec", "replicatedjobs"),
+        ("kubernetes-jobset.yaml", "spec.network", "subDomain"),
+        ("kubernetes-jobset.yaml", "spec.replicatedJobs.0.template.spec", "completionmode"),
+    ],
+)
+def test_a_misspelt_field_of_a_manifest_is_found(name: str, path: str, word: str) -> None:
     spoilt = documents(name)[-1]
-    spoilt["spec"]["template"]["spec"]["restartpolicy"] = "Never"
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(spoilt, release, strict=True)
+    at: Any = spoilt
+    for step in filter(None, path.split(".")):
+        at = at[int(step) if step.isdigit() else step]
+    at[word] = "x"
+    with pytest.raises(kube_schemas.ERRORS):
+        kube_schemas.validate(spoilt, kube_schemas.RELEASES[0])
 
 
-def test_the_numbers_of_nodes_agree() -> None:
-    spec = documents("kubernetes-fleet.yaml")[1]["spec"]
+@pytest.mark.parametrize("name", ["kubernetes-fleet.yaml", "kubernetes-jobset.yaml"])
+def test_the_numbers_of_nodes_agree(name: str) -> None:
+    spec = job_of(name)
     (container,) = spec["template"]["spec"]["containers"]
     words = container["command"]
     count = words[words.index("--count") + 1]
@@ -150,6 +172,21 @@ def test_the_nodes_of_a_daemon_set_are_expected_by_their_labels(server: KubeServ
     assert found.machines == {name: name for name in ("n1", "n2", "n3", "n5")}
 
 
+def test_a_node_whose_gpus_a_job_has_is_not_accused(server: KubeServer) -> None:
+    """The Pod of n1 waits for them, that of n2 came there and does not start."""
+    daemonset(server, "n1", "n2")
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    term = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    busy = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "1 Insufficient gpu"}
+    waits = {"phase": "Pending", "conditions": [busy]}
+    of = {"app": "envkit-nodes"}
+    server.pod("a", "", of, spec={"affinity": {"nodeAffinity": term}}, status=waits)
+    server.pod("b", "n2", of, status={"phase": "Pending"})
+    found = found_by(server, "daemonset", "envkit-nodes")
+    assert [one.state for one in found.nodes] == [State.UNKNOWN, State.FAIL]
+    assert found.nodes[0].sentence == "it may still answer (Pod a: Pending, 1 Insufficient gpu)"
+
+
 def test_a_daemon_set_with_an_affinity_leaves_open_who_shall_answer(server: KubeServer) -> None:
     daemonset(server, "n1", affinity={"nodeAffinity": {"required": {}}})
     with pytest.raises(UsageError, match="chooses its nodes by an affinity"):
@@ -169,7 +206,7 @@ def indexed(many: object = 3, mode: str = "Indexed") -> dict[str, Any]:
 
 
 def test_the_numbers_of_an_indexed_job_are_its_nodes(server: KubeServer) -> None:
-    """Number 1 ran out of memory, number 2 found no node: both are named, and the first with its machine."""
+    """Number 1 ran out of memory and fails with its machine's name; number 2 still waits for a machine."""
     server.put("/apis/batch/v1/namespaces/default/jobs/train", spec=indexed())
     of = {"job-name": "train"}
 
@@ -182,7 +219,7 @@ def test_the_numbers_of_an_indexed_job_are_its_nodes(server: KubeServer) -> None
     why = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient gpu"}
     numbered(2, "", {"status": {"phase": "Pending", "conditions": [why]}})
     found = found_by(server, "job", "train")
-    assert [one.state for one in found.nodes] == [State.OK, State.FAIL, State.FAIL]
+    assert [one.state for one in found.nodes] == [State.OK, State.FAIL, State.UNKNOWN]
     assert "Pod train-1 on gpu-8: Running, OOMKilled (exit code 137)" in found.nodes[1].sentence
     assert "2 Insufficient gpu" in found.nodes[2].sentence
     assert found.machines == {"0": "gpu-7", "1": "gpu-8"}

@@ -1,7 +1,8 @@
 """A real Kubernetes: envkit reads the Pods of a run and marks nodes, with faults planted one by one.
 
 There is no kubelet: the tests write what became of each Pod, with documents as preflight makes them.  The servers are
-of 1.20, the last that Debian has the source of, which knows no numbers of a Job's Pods.
+of 1.20, the last that Debian has the source of, which knows no numbers of a Job's Pods; and built by a Go that is newer
+than its JSON library, they crash at the first definition of a resource, so that there is no JobSet.
 """
 
 from __future__ import annotations
@@ -51,19 +52,24 @@ def cluster(servers: Cluster) -> Iterator[Cluster]:
     """The same without Pods or marks, before and after; a DaemonSet has a Pod on each GPU node."""
     servers.kubectl("apply", "-f", str(JOBS / "kubernetes-nodes.yaml"))
     yield servers
-    for kind in ("apps/v1/namespaces/default/daemonsets", "batch/v1/namespaces/default/jobs"):
-        servers.call("DELETE", f"/apis/{kind}", {"propagationPolicy": "Background"})
-
-    def none() -> bool:
-        servers.call("DELETE", "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
-        return not servers.call("GET", "/api/v1/namespaces/default/pods?limit=1")["items"]
-
-    assert comes(none, 0.5)
+    cleared(servers)
     for name in GPU_NODES:
         change = {"spec": {"unschedulable": None, "taints": None}, "metadata": {"annotations": None}}
         servers.call("PATCH", f"/api/v1/nodes/{name}", change, "application/merge-patch+json")
         gone = {"status": {"conditions": [{"type": "EnvkitPreflightFailed", "$patch": "delete"}]}}
         servers.call("PATCH", f"/api/v1/nodes/{name}/status", gone, "application/strategic-merge-patch+json")
+
+
+def cleared(cluster: Cluster) -> None:
+    """Takes away all Pods and who would make new ones; no kubelet is here that would end them."""
+    for kind in ("apps/v1/namespaces/default/daemonsets", "batch/v1/namespaces/default/jobs"):
+        cluster.call("DELETE", f"/apis/{kind}", {"propagationPolicy": "Background"})
+
+    def none() -> bool:
+        cluster.call("DELETE", "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
+        return not cluster.call("GET", "/api/v1/namespaces/default/pods?limit=1")["items"]
+
+    assert comes(none, 0.5)
 
 
 def ended(made: Document, kind: str = "init") -> dict[str, Any]:
@@ -78,6 +84,12 @@ def ended(made: Document, kind: str = "init") -> dict[str, Any]:
         "state": {"terminated": state},
     }
     return {"phase": "Running", f"{kind}ContainerStatuses" if kind == "init" else "containerStatuses": [one]}
+
+
+def numbered(number: int, failed: bool) -> Document:
+    """The document of a node of an Indexed Job."""
+    made = document("n1", body(found=(fault(),)) if failed else None)
+    return replace(made, head=replace(made.head, node=str(number)))
 
 
 def report(cluster: Cluster, pods: dict[str, str], failed: Sequence[str] = (), silent: Sequence[str] = ()) -> None:
@@ -164,6 +176,21 @@ def test_the_marks_of_others_stay(cluster: Cluster) -> None:
     assert theirs in node(cluster, "gpu-3")["spec"]["taints"]
 
 
+def test_a_node_whose_gpus_a_job_has_is_left_alone(cluster: Cluster) -> None:
+    """The scheduler has no place there for the examination, which is no fault of the node; a Pod that never came is."""
+    cleared(cluster)
+    gpus = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    cluster.pod("user", {"nodeName": "gpu-3", "containers": [gpus]})
+    cluster.status("user", {"phase": "Running"})
+    cluster.kubectl("apply", "-f", str(JOBS / "kubernetes-nodes.yaml"))
+    pods = cluster.bound("app=envkit-nodes", 7)
+    report(cluster, pods)
+    code, said = envkit(cluster, "judge", WORD)
+    assert code == 3 and "gpu-3: it may still answer" in said and "Insufficient nvidia.com/gpu" in said, said
+    code, said = envkit(cluster, "drain", WORD, "--apply")
+    assert code == 0 and "0 of 0 changes took effect" in said and marks(cluster, "gpu-3") == NONE
+
+
 def test_a_job_on_two_nodes_is_read_by_the_names_of_its_pods(cluster: Cluster) -> None:
     """This server drops `completionMode`, so a person has to name the nodes; on which machines they were is known."""
     size = {"storage": "1Gi"}
@@ -174,11 +201,11 @@ def test_a_job_on_two_nodes_is_read_by_the_names_of_its_pods(cluster: Cluster) -
         ("namespaces/default/persistentvolumeclaims", "PersistentVolumeClaim", claim),
     ):
         cluster.call("POST", f"/api/v1/{path}", {"kind": kind, "metadata": {"name": "shared"}, "spec": spec})
+    cleared(cluster)  # the DaemonSet has the GPUs
     cluster.kubectl("apply", "--validate=false", "-f", str(JOBS / "kubernetes-fleet.yaml"))
     pods = cluster.bound("job-name=train", 2)
     for number, (_, pod) in enumerate(sorted(pods.items())):
-        made = document("n1", body(found=(fault(),)) if number else None)
-        cluster.status(pod, ended(replace(made, head=replace(made.head, node=str(number))), "main"))
+        cluster.status(pod, ended(numbered(number, number == 1), "main"))
     code, said = envkit(cluster, "judge", "kubernetes:job/train")
     assert code == 2 and "name them with --hosts" in said, said
     code, said = envkit(cluster, "drain", "kubernetes:job/train", "--hosts", "0,1,2", "--apply")

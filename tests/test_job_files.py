@@ -16,6 +16,7 @@ from typing import Any
 
 import check_jsonschema
 import jsonschema
+import kube_schemas
 import kubernetes_validate
 import pytest
 import yaml
@@ -273,8 +274,9 @@ def test_a_jobset_is_a_valid_job_for_each_node(nodes: int) -> None:
     made = documents(schedulers.jobset(LOCK, replace(TASK, nodes=nodes)))[-1]
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     (replicated,) = made["spec"]["replicatedJobs"]
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": made["metadata"], **replicated["template"]}
-    kubernetes_validate.validate(job, NEWEST, strict=True)
+    for release in kube_schemas.RELEASES:
+        kube_schemas.validate(made, release)
+    job = replicated["template"]
     assert (job["spec"]["parallelism"], job["spec"]["completions"], job["spec"]["completionMode"]) == (
         nodes, nodes, "Indexed",
     )  # fmt: skip

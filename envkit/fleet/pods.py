@@ -162,7 +162,7 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
     about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
     labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
     machine = str(_mapping(pod, "spec").get("nodeName", ""))
-    node = str(labels.get(_INDEX, "")) or machine
+    node = str(labels.get(_INDEX, "")) or machine or _meant_for(pod)
     note = f"Pod {about.get('name', '?')}{f' on {machine}' if machine not in ('', node) else ''}: "
     note += str(status.get("phase", "?"))
     if status.get("reason"):
@@ -172,7 +172,10 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
             note += f", {conditions['message']}"
             break
     messages: list[str] = []
-    running = False
+    # The scheduler has no place for it yet, most often because a job has the GPUs: that is no fault of a node.
+    running = any(
+        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in _list(status, "conditions")
+    )
     for each in (*_list(status, "initContainerStatuses"), *_list(status, "containerStatuses")):
         state, before = _mapping(each, "state"), _mapping(_mapping(each, "lastState"), "terminated")
         ended, waits = _mapping(state, "terminated"), _mapping(state, "waiting")
@@ -195,6 +198,19 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
             yield Told(node, refused=refused, note=one_line(note), machine=machine)
     if not messages and node:
         yield Told(node, note=one_line(note), machine=machine, running=running)
+
+
+def _meant_for(pod: Mapping[str, Any]) -> str:
+    """The node of a Pod of a DaemonSet that waits for a place there, "" of any other Pod."""
+    wanted = _mapping(_mapping(pod, "spec"), "affinity")
+    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        wanted = _mapping(wanted, step)
+    for term in _list(wanted, "nodeSelectorTerms"):
+        for each in _list(term, "matchFields"):
+            names = each.get("values")
+            if each.get("key") == "metadata.name" and isinstance(names, list) and len(names) == 1:
+                return str(names[0])
+    return ""
 
 
 def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
