@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,13 +46,14 @@ while True:
 @dataclass
 class Planned:
     """An answer in place of the server's own: a status with a sentence, after ``wait_s`` seconds; status 0 closes the
-    connection without a word."""
+    connection without a word.  Of ``raw`` bytes the last one comes again and again if they ``drip``."""
 
     status: int
     says: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
     raw: bytes | None = None
+    drip: bool = False
 
 
 def status(code: int, says: str) -> bytes:
@@ -187,6 +188,10 @@ def handler(server: KubeServer) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
             if plan.raw is not None:
                 self.wfile.write(plan.raw)
+                with suppress(OSError):  # until nobody reads any more
+                    while plan.drip:
+                        self.wfile.write(plan.raw[-1:])
+                        time.sleep(0.02)
             elif plan.status:
                 self.send(plan.status, status(plan.status, plan.says), plan.headers)
 

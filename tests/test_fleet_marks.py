@@ -193,6 +193,9 @@ def test_a_server_that_is_slow_or_gone(server: KubeServer, verdict: FleetVerdict
     server.planned = [("GET", Planned(200, raw=drops))] * 9
     with pytest.raises(Undecided, match="cannot be reached: "):
         marks.to_mark(server.api(0.2), verdict)
+    server.planned = [("GET", Planned(200, raw=drops, drip=True))] * 9
+    with pytest.raises(Undecided, match=r"did not answer within 0\.2 s"):
+        marks.to_mark(server.api(0.2), verdict)
     server.port = 9  # discard, where nobody listens
     with pytest.raises(Undecided, match=r"cannot be reached: .*refused"):
         marks.to_mark(server.api(0.2), verdict)
