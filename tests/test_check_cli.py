@@ -386,6 +386,69 @@ def test_a_saved_machine_is_what_it_must_run_on(envkit: Envkit, tmp_path: Path) 
         assert (ended.code, ended.out) == (2, "") and said in ended.err and "fix:" in ended.err, ended
 
 
+_FLEET = """
+[[machine]]
+name = "a1"
+gpus = ["RTX 4090"]
+driver = "535"
+[[machine]]
+name = "a2"
+gpus = ["RTX 4090"]
+driver = "535"
+[[machine]]
+name = "b"
+gpus = ["H100"]
+driver = "580"
+[[machine]]
+name = "c"
+host = "desk.json"
+"""
+
+
+def test_a_fleet_is_what_it_must_run_on(envkit: Envkit, tmp_path: Path) -> None:
+    """A finding says on which machines it holds, those of one kind together; what holds without a machine is said once,
+    and a fleet on which all runs changes nothing."""
+    desk = machines.host("desk", {"nvml.driver": "550.54.15"})
+    (tmp_path / "desk.json").write_text(saved.text("host", to_plain(desk)))
+    lay(tmp_path, {"Dockerfile": "FROM nvidia/cuda:12.6.3-base-ubuntu22.04\nRUN apt-get install -y curl\n"})
+    lay(tmp_path, {"all.toml": _FLEET, "new.toml": '[[machine]]\nname = "b"\ngpus = ["H100"]\ndriver = "580"\n'})
+    ended = envkit("--fleet", "all.toml", "Dockerfile")
+    assert ended.code == 1, ended
+    assert "on a1, a2: nvidia/cuda:12.6.3-base-ubuntu22.04 starts on driver 535" in ended.out
+    assert "on c: nvidia/cuda:12.6.3-base-ubuntu22.04 starts on driver 550" in ended.out
+    assert "on b" not in ended.out and ended.out.count("apt-lists-left") == 1
+    assert envkit("--fleet", "new.toml", "Dockerfile").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "machine"),
+        ("[[machine]", "no TOML"),
+        ("machine = []", "names no machine"),
+        ('[[machine]]\nname = "a"', "neither a host nor GPUs"),
+        ('[[machine]]\nname = "a"\ngpus = ["H100"]\nhost = "a.json"', "both a host and GPUs"),
+        ('[[machine]]\nname = "a"\ngpus = ["Voodoo 3"]', "Voodoo 3"),
+        ('[[machine]]\nname = "a"\ndriver = "newest"', "no driver version"),
+        ('[[machine]]\nname = "a"\ndriver = 550', "driver"),
+        ('[[machine]]\nname = "a"\nhost = "gone.json"', "gone.json"),
+        ('[[machine]]\nname = "a"\nhots = "gone.json"', "unknown key"),
+    ],
+)
+def test_a_file_that_is_no_fleet_is_refused(envkit: Envkit, tmp_path: Path, text: str, said: str) -> None:
+    lay(tmp_path, {"Dockerfile": CLEAN, "fleet.toml": text})
+    ended = envkit("--fleet", "fleet.toml", "Dockerfile")
+    assert (ended.code, ended.out) == (2, "") and said in ended.err and "fix:" in ended.err, ended
+
+
+def test_a_fleet_stands_alone(envkit: Envkit, tmp_path: Path) -> None:
+    lay(tmp_path, {"Dockerfile": CLEAN, "fleet.toml": _FLEET})
+    for words in (("--gpu", "H100"), ("--driver", "550"), ("--host", "desk.json")):
+        ended = envkit("--fleet", "fleet.toml", *words, "Dockerfile")
+        assert ended.code == 2 and "--fleet already names the machines" in ended.err
+    assert "gone.toml" in envkit("--fleet", "gone.toml", "Dockerfile").err
+
+
 def test_settings_say_what_must_run_and_what_fails(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN, "envkit.toml": '[check]\ngpus = ["RTX 5090"]\ndriver = "470"\n'})
     assert {"error[gpu-arch-not-covered]", "error[driver-too-old]"} <= set(

@@ -18,11 +18,13 @@ import typer.main
 import yaml
 
 from envkit import cli
+from envkit import facts as tables
 from envkit.doctor import contracts
 from envkit.errors import UsageError
 from envkit.fleet import contracts as fleet_contracts
 from envkit.judging import judge, pages
 from envkit.plan import spec
+from envkit.static import fleet as fleet_machines
 from envkit.static import settings
 
 ROOT = Path(__file__).parent.parent
@@ -141,6 +143,8 @@ def read(block: str, folder: Path) -> None:
     file.write_text(block, encoding="utf-8")
     if "class" in table:
         fleet_contracts.load(file)
+    elif isinstance(table.get("machine"), list):
+        fleet_machines.load(file, tables.load())
     elif "check" in table:
         settings.load(file, lambda: frozenset(judge.checks()))
     elif "require" in table or any(isinstance(value, dict) for key, value in table.items() if key != "image"):

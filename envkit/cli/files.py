@@ -49,6 +49,10 @@ def check(
         Path | None,
         Option("--host", help="The machine it must run on, as `doctor --save` wrote it: its GPUs and its driver."),
     ] = None,
+    fleet: Annotated[
+        Path | None,
+        Option("--fleet", metavar="TOML", help="The machines it must run on: a file with [[machine]] tables."),
+    ] = None,
     fix: Annotated[bool, Option("--fix", help="Print the diff of the safe fixes and apply them.")] = False,
     diff: Annotated[bool, Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
     pin: Annotated[
@@ -95,6 +99,8 @@ def check(
         raise UsageError("--pin needs --diff or --fix", "add --diff to see what it would change, or --fix to change it")
     if host and (gpu or driver):
         raise UsageError("--host already names the GPUs and the driver", "leave out --host, or --gpu and --driver")
+    if fleet and (gpu or driver or host):
+        raise UsageError("--fleet already names the machines", "leave out --fleet, or --gpu, --driver and --host")
     asked = verb.CheckRequest(
         tuple(paths or ()),
         context,
@@ -108,6 +114,7 @@ def check(
         if_any,
         start,
         strict,
+        fleet,
     )
     if write_baseline:
         from envkit.system.files import can_be_written

@@ -43,6 +43,7 @@ class CheckRequest:
     if_any: bool = False
     start: str = ""  # FILE or FILE#SERVICE; without paths it alone is judged
     strict: bool = False
+    fleet: Path | None = None  # the machines of a file, each in the place of ``gpus`` and ``driver``
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
     paths = asked.paths or (() if asked.start else (".",))
     found = run.gather(paths, config, asked.if_any) if paths else ()
     judged = run.check(found, check_options, config) if found else ()
+    if asked.fleet is not None:
+        from envkit.static import fleet  # most runs ask of one machine
+
+        machines = fleet.load(asked.fleet, tables.load())
+        judged = fleet.judged(judged, machines, check_options, lambda each: run.check(found, each, config))
     if asked.start:
         from envkit.static import starts  # most runs have no use for it
 
