@@ -1,4 +1,5 @@
-"""Parts of the payload against a real torch: precision, placement, tests of speed; ``torch_parts.py`` has them."""
+"""Parts of the payload against a real torch: precision and placement in ``torch_parts.py``, and in ``gpu_parts.py``
+tests of the suite that only a GPU runs."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ import torches
 from envkit import payload
 
 ROOT = Path(payload.__file__).parents[2]
-PROGRAM = Path(__file__).with_name("torch_parts.py")
-FUNCTIONS = [node for node in ast.parse(PROGRAM.read_text()).body if isinstance(node, ast.FunctionDef)]
-# What takes no argument is a check; the others are what checks have in common.
-CHECKS = [one.name for one in FUNCTIONS if not one.args.args and one.args.vararg is None]
+PROGRAMS = ("torch_parts.py", "gpu_parts.py")
+
+
+def checks(program: str) -> list[str]:
+    """The functions of a program that take nothing, which are its checks."""
+    body = ast.parse(Path(__file__).with_name(program).read_text()).body
+    return [one.name for one in body if isinstance(one, ast.FunctionDef) and not (one.args.args or one.args.vararg)]
 
 
 @cache
-def said() -> dict[str, str]:
+def said(program: str) -> dict[str, str]:
     """The trace of each check that failed, by one process that imports torch once."""
     done = subprocess.run(
-        [torches.PYTHON, str(PROGRAM)],
+        [torches.PYTHON, str(Path(__file__).with_name(program))],
         capture_output=True,
         text=True,
         timeout=600,
@@ -37,6 +41,6 @@ def said() -> dict[str, str]:
 
 
 @torches.needs_torch
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_part_does_what_torch_does(check: str) -> None:
-    assert said()[check] == ""
+@pytest.mark.parametrize(("program", "check"), [(name, check) for name in PROGRAMS for check in checks(name)])
+def test_a_part_does_what_it_says(program: str, check: str) -> None:
+    assert said(program)[check] == ""

@@ -1,4 +1,4 @@
-"""Run by a Python with torch: parts of what follows precision and placement, and the tests of speed without a GPU.
+"""Run by a Python with torch: parts of what follows precision and placement, each against torch itself.
 
 Each function is one check and runs in a fork of this process.  The document on stdout has the trace of each by its
 name, empty where it came to its end.
@@ -12,8 +12,9 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from inspect import CO_VARARGS
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,17 +24,6 @@ from envkit.payload.placement import watch as placing
 from envkit.payload.placement.lines import Places, Site
 from envkit.payload.precision import shadow, work
 from envkit.payload.precision import watch as watching
-from envkit.payload.smoke import clocks
-from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.speed import (
-    product,
-    speed_copy,
-    speed_gemm,
-    speed_host_copies,
-    speed_sustained,
-    speed_triad,
-    timing,
-)
 
 aten = torch.ops.aten
 DOUBLE, BRAIN, HALF = torch.float64, torch.bfloat16, torch.float16
@@ -57,6 +47,34 @@ def raises(kind: type[BaseException], words: str) -> Iterator[None]:
             raise
     else:
         raise AssertionError(f"no {kind.__name__}: {words}")
+
+
+def checks_of(names: dict[str, Any]) -> list[Callable[[], None]]:
+    """The functions of a program that take nothing, which are its checks."""
+    own = [each for each in names.values() if isinstance(each, FunctionType) and each.__module__ == "__main__"]
+    return [each for each in own if not each.__code__.co_argcount and not each.__code__.co_flags & CO_VARARGS]
+
+
+def main(names: dict[str, Any]) -> None:
+    """Runs each check of a program; a process for each, for some change torch."""
+    torch.set_num_threads(1)
+    said = {}
+    for check in checks_of(names):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            try:
+                check()
+            except BaseException:
+                os.write(writing, traceback.format_exc()[-3000:].encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, errors="replace") as file:
+            trace = file.read()
+        status = os.waitpid(child, 0)[1]
+        said[check.__name__] = trace or (f"it ended with {status}" if status else "")
+    json.dump(said, sys.stdout)
 
 
 # What a tensor's numbers are worth
@@ -594,174 +612,5 @@ def a_traced_gpu_answers_as_one_would() -> None:
         assert claims.casting == []
 
 
-# Tests of speed, on a clock that ticks once for each event
-
-
-class Event:
-    """An event of CUDA; a millisecond passes from each that is recorded to the next."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool = False) -> None:
-        assert enable_timing
-        self.at = math.nan
-
-    def record(self, stream: Any = None) -> None:
-        Event.now += 1.0
-        self.at = Event.now
-
-    def elapsed_time(self, other: Event) -> float:
-        return other.at - self.at
-
-    def synchronize(self) -> None:
-        assert not math.isnan(self.at)
-
-
-class Stream:
-    """A stream, on which nothing runs late here."""
-
-    def wait_event(self, event: Event) -> None:
-        event.synchronize()
-
-
-def timed(module: Any, bench: Bench, memory: int = 16 << 20) -> dict[str, float]:
-    """The measures of a test of speed on this processor, where ``memory`` is all that the GPU would have."""
-    spun: list[int] = []
-    gpu = SimpleNamespace(total_memory=memory)
-    answers: dict[str, Any] = {
-        "set_device": lambda device: None, "current_device": lambda: 0, "get_device_properties": lambda device: gpu,
-        "get_device_capability": lambda: (8, 0), "synchronize": lambda: None, "empty_cache": lambda: None,
-        "Event": Event, "Stream": Stream, "stream": lambda one: contextlib.nullcontext(), "_sleep": spun.append,
-    }  # fmt: skip
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
-    watch = SimpleNamespace(missing="", read=lambda: {"sm.mhz": 1400.0, "temperature.c": 50.0})
-    module.clocks = SimpleNamespace(
-        of=lambda device: watch, record=clocks.record, address=lambda device: "", Clocks=lambda pci: watch
-    )
-    module.run(bench)
-    assert spun and all(cycles > 1_000_000 for cycles in spun)  # launches wait until all of them are enqueued
-    assert bench.measures["sm.mhz"] == 1400.0 and bench.detail.startswith("SM 1400 MHz, 50 C"), bench.detail
-    return bench.measures
-
-
-def bandwidths_are_bytes_by_seconds_and_every_word_is_looked_at() -> None:
-    words = (4 << 20) // 4  # a quarter of the memory, or an eighth where four buffers share it
-    for module, name, moved in (
-        (speed_copy, "copy", 2 * 4 * words),
-        (speed_triad, "triad", 3 * 4 * words // 2),
-    ):
-        for fault, wrong in (("", 0), ("one", 1), ("block", 4096)):
-            seen = timed(module, Bench("cpu", fault))
-            assert math.isclose(seen[f"{name}.gbs"], moved / 1e-3 / 1e9), (name, seen)
-            assert seen[f"{name}.wrong"] == wrong, (name, fault, seen)
-
-
-def copies_between_host_and_gpu_are_timed_one_by_one_and_together() -> None:
-    pinned: list[bool] = []
-    empty = torch.empty
-
-    def without_pins(*size: int, pin_memory: bool = False, **more: Any) -> Any:
-        pinned.append(pin_memory)
-        return empty(*size, **more)
-
-    torch.empty = without_pins
-    speed_host_copies._near = lambda pci: frozenset()
-    moved = 4 * ((2 << 20) // 4)
-    for fault, wrong in (("", 0), ("one", 1)):
-        seen = timed(speed_host_copies, Bench("cpu", fault))
-        assert math.isclose(seen["h2d.gbs"], moved / 1e-3 / 1e9) and seen["h2d.gbs"] == seen["d2h.gbs"], seen
-        assert math.isclose(seen["both.gbs"], 2 * 8 * moved / 2e-3 / 1e9), seen  # until the later one is done
-        assert [seen[f"{name}.wrong"] for name in ("h2d", "d2h", "both")] == [wrong, wrong, 0], seen
-    assert pinned == [True, True, False, False] * 2
-
-
-def products_are_timed_of_the_types_that_a_level_asks_for() -> None:
-    product._SMALLEST, product.LARGEST = 32, 64
-    quick = timed(speed_gemm, Bench("cpu"))
-    assert {name for name, value in quick.items() if name.endswith(".timed") and value} == {"bf16.timed", "types.timed"}
-    assert (quick["bf16.size"], quick["bf16.wrong"], quick["types.timed"]) == (64, 0, 1), quick
-    assert math.isclose(quick["bf16.tflops"], 2.0 * 64**3 / 1e-3 / 1e12)
-    bench = Bench("cpu", level="full")
-    full = timed(speed_gemm, bench)
-    kinds = [kind.name for kind in product.KINDS]
-    assert [name for name in kinds if full[f"{name}.timed"]] == ["bf16", "fp16", "tf32", "fp32", "fp64", "int8"], full
-    assert full["types.timed"] == 6 and all(full[f"{name}.wrong"] == 0 for name in kinds if name != "fp8"), full
-    assert bench.detail.endswith("; a GPU of compute capability 8.0 has no fp8"), bench.detail
-    faulty = timed(speed_gemm, Bench("cpu", "one", level="full"))
-    assert all(faulty[f"{name}.wrong"] > 0 for name in kinds if name != "fp8"), faulty
-
-
-def a_size_is_found_of_which_one_product_takes_a_tenth_of_a_second() -> None:
-    product._SMALLEST = 32
-    for most, size in ((64, 64), (8192, 128)):  # 1, 8 and 64 ms; the next would take 512
-        product.LARGEST = most
-        bench = Bench("cpu")
-        torch.cuda.Event, torch.cuda._sleep, torch.cuda.synchronize = Event, lambda cycles: None, lambda: None
-        assert product.fit(product.KINDS[4], torch.mm, bench) == size
-    left, right = product.randoms(product.KINDS[0], 16, Bench("cpu"))
-    assert left.dtype == right.dtype == BRAIN and not torch.equal(left, right)
-    left, right = product.randoms(product.KINDS[6], 64, Bench("cpu"))
-    assert left.dtype == torch.int8 and right.stride() == (1, 64) and left.stride() == (64, 1)
-    assert int(left.min()) < -120 and int(left.max()) > 120
-
-
-def what_is_left_of_the_speed_after_a_while_is_told_of_every_step() -> None:
-    product._SMALLEST, product.LARGEST, speed_sustained._SECONDS, speed_sustained._STEP_S = 32, 64, 0.05, 0.003
-    seen = timed(speed_sustained, Bench("cpu"))
-    step = 2.0 * 64**3 * 3 / 1e12 / 1e-3  # three products a step
-    assert math.isclose(seen["mean.tflops"], step) and math.isclose(seen["least.tflops"], step), seen
-    assert (seen["bits.wrong"], seen["bf16.wrong"], seen["sm-least.mhz"]) == (0, 0, 1400.0) and seen["readings"] >= 1
-    faulty = timed(speed_sustained, Bench("cpu", "one"))
-    assert faulty["bits.wrong"] == 1 and faulty["bf16.wrong"] > 0, faulty
-
-
-def patterns_have_no_word_twice_and_a_wrong_one_is_counted() -> None:
-    one, other = timing.words(0, 1 << 16, 1, "cpu"), timing.words(0, 1 << 16, 2, "cpu")
-    assert one.unique().numel() == 1 << 16 and not bool((one == other).any()) and one.dtype == torch.int32
-    timing._CHUNK = 100
-    target = torch.zeros(250, dtype=torch.int32)
-    timing.write(target, 1)
-    assert torch.equal(target, timing.words(0, 250, 1, "cpu")) and timing.wrong(target, 1) == 0
-    target[[5, 199, 249]] -= 5
-    assert timing.wrong(target, 1) == 3 and timing.wrong(target, 2) == 250
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.get_device_properties = lambda device: SimpleNamespace(total_memory=64 << 20)
-    assert [timing.fitting(each, 4) for each in (4 << 20, 1 << 30, (5 << 20) - 1)] == [4 << 20, 8 << 20, 4 << 20]
-    first = [SimpleNamespace(at=at, elapsed_time=lambda other, at=at: other.at - at) for at in (1.0, 3.0, 8.0)]
-    assert timing.between(first) == [2e-3, 5e-3]
-
-
-CHECKS = [
-    value for name, value in list(globals().items())
-    if callable(value) and getattr(value, "__module__", "") == __name__ and not isinstance(value, type)
-    and not value.__code__.co_argcount and not value.__code__.co_flags & 4
-]  # fmt: skip
-
-
-def main(name: str) -> None:
-    """Runs each check of this file, or the one named; a process for each, for some change torch."""
-    torch.set_num_threads(1)
-    said = {}
-    for check in CHECKS:
-        if name not in ("", check.__name__) or check is main:
-            continue
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reading)
-            try:
-                check()
-            except BaseException:
-                os.write(writing, traceback.format_exc()[-3000:].encode())
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, errors="replace") as file:
-            trace = file.read()
-        status = os.waitpid(child, 0)[1]
-        said[check.__name__] = trace or (f"it ended with {status}" if status else "")
-    json.dump(said, sys.stdout)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(globals())
