@@ -11,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -667,3 +668,56 @@ def test_the_words_of_a_run_are_one_package_and_known_options(capsys: pytest.Cap
         with pytest.raises(SystemExit):
             aoti._arguments(wrong)
         assert "aoti: error" in capsys.readouterr().err
+
+
+def test_where_no_model_is_named_it_is_the_usual_one_else_the_first() -> None:
+    assert package._chosen(["alpha", "model"], "") == "model"
+    assert package._chosen(["alpha", "beta"], "") == "alpha"
+    assert package._chosen(["alpha", "model"], "alpha") == "alpha"
+    for models, wanted, words in (([], "", "no AOTInductor model"), (["alpha"], "beta", "its models are alpha")):
+        with pytest.raises(package.Broken, match=words):
+            package._chosen(models, wanted)
+
+
+def test_of_the_metadata_the_wrappers_counts_and_the_kernels_fills_in() -> None:
+    kernel = ("a.kernel_metadata.json", b'{"device": "cpu", "isa": "AVX2", "number": 3}')
+    wrapper = ("z.wrapper_metadata.json", b'{"device": "cuda"}')
+    assert package._metadata([kernel, wrapper]) == {"device": "cuda", "isa": "AVX2"}
+    for text, words in ((b"{", "no JSON"), (b"[]", "no object"), (b"\xff", "no JSON")):
+        with pytest.raises(package.Broken, match=words):
+            package._metadata([wrapper, ("a.json", text)])
+
+
+def test_a_kernel_of_a_bare_library_that_is_gone_hides_none_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept.cubin"
+    kept.write_bytes(cubin(0x005A055A, 7))
+    monkeypatch.setattr(package, "library", lambda name, data: {"kernels": [str(tmp_path / "gone.cubin"), str(kept)]})
+    said: dict[str, Any] = {"libraries": [], "kernels": []}
+    package._read_library(str(tmp_path / "m.so"), memoryview(b""), said)
+    assert said["kernels"] == [{"name": "kept.cubin", "archs": ["sm_90"], "error": ""}]
+
+
+def test_a_trail_is_made_of_the_words_of_the_stack_that_lie_behind_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that are no code, code that no call precedes, then returns; and no more than so many frames."""
+    words = [5, 0x1100, 0x9999, *range(0x1200, 0x1300), 7]
+    stack = struct.pack(f"<{len(words)}Q", *words) + b"\x01"
+    place = SimpleNamespace(path="/lib/m.so", begin=0x1000, offset=0x40)
+
+    def memory(pid: int, at: int, size: int) -> bytes:
+        return stack if at == 0x7000 else b"called" if at + 7 >= 0x1200 else b"others"
+
+    monkeypatch.setattr(crash, "_code", lambda pid: ())
+    monkeypatch.setattr(crash, "_registers", lambda pid, machine: (0x1010, 0x7000))
+    monkeypatch.setattr(crash, "_at", lambda places, word: place if 0x1000 <= word < 0x2000 else None)
+    monkeypatch.setattr(crash, "_memory", memory)
+    monkeypatch.setattr(crash, "_called", lambda code: code == b"called")
+    monkeypatch.setattr(crash, "function", lambda path, offset: f"f{offset:x}")
+    frames = crash._trail(1, "x86_64")
+    assert frames[:3] == [
+        {"path": "/lib/m.so", "offset": offset, "function": f"f{offset:x}"} for offset in (0x50, 0x240, 0x241)
+    ]
+    assert len(frames) == crash._FRAMES
+    plain = crash._trail(1, "aarch64")  # whose calls are not told by the bytes before
+    assert [frame["offset"] for frame in plain[:3]] == [0x50, 0x140, 0x240]

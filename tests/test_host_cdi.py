@@ -160,6 +160,13 @@ def test_specs_of_both_directories_each_file_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_specification_of_this_boot_alone_is_found(tmp_path: Path) -> None:
+    (tmp_path / "var/run/cdi").mkdir(parents=True)
+    (tmp_path / "var/run/cdi/nvidia.yaml").write_text(BY_HAND)
+    (spec,) = cdi.specs(HostRoot(tmp_path, {})).need("specifications")
+    assert spec.path == "/var/run/cdi/nvidia.yaml"
+
+
 WORDS = st.text("abcdefghijklmnop/.-_0123456789", min_size=1, max_size=12).filter(
     lambda word: word[0] not in "-." and word not in ("null", "~")
 )

@@ -75,7 +75,7 @@ def test_a_list_of_processors_that_is_none(text: str) -> None:
 
 def test_frequencies_are_told_apart_and_counted(tmp_path: Path) -> None:
     files: dict[str, str] = {}
-    for number, governor in enumerate(("performance", "performance", "powersave")):
+    for number, governor in ((0, "performance"), (2, "performance"), (3, "powersave")):
         base = f"{CPU}/cpu{number}/cpufreq"
         files |= {
             f"{base}/scaling_driver": "intel_pstate\n",
@@ -84,7 +84,7 @@ def test_frequencies_are_told_apart_and_counted(tmp_path: Path) -> None:
             f"{base}/scaling_max_freq": "3800000\n",
             f"{base}/cpuinfo_max_freq": "3800000\n",
         }
-    files |= {f"{CPU}/cpu3/topology/core_id": "3\n", f"{CPU}/intel_pstate/no_turbo": "1\n"}
+    files |= {f"{CPU}/cpu1/topology/core_id": "3\n", f"{CPU}/intel_pstate/no_turbo": "1\n"}
     seen = cpu.scaling(tree(tmp_path, files)).value
     assert seen == Scaling(
         (
