@@ -411,3 +411,19 @@ def test_what_was_promised_is_not_taken_from_the_document() -> None:
     run = read({**document, "gpus_promised": []}, SmokeRun("x", gpus_promised=("sm_120",)))
     assert run.gpus_promised == ("sm_120",)
     assert outcome("smoke-triton-targets", run) is Outcome.FAIL
+
+
+def test_a_test_has_limits_where_it_runs_and_nowhere_else() -> None:
+    for test in TESTS:
+        own = [kind for kind, there in (("cpu", test.cpu), ("cuda", test.gpu)) if there]
+        limited = {kind for row in table.limits()[test.name] for kind in row.devices}
+        assert limited == ({GPUS} if test.several else set(own)), test.name
+
+
+def test_few_tests_keep_others_from_their_device_and_none_of_these_runs_beside_one() -> None:
+    """A run of many tests takes its time by what may run side by side."""
+    alone = [test for test in TESTS if test.alone]
+    assert 0 < len(alone) < len(TESTS) / 4
+    assert not [test.name for test in alone if test.beside or test.builds or not test.gpu]
+    assert all(test.alone for test in TESTS if test.group == "speed")
+    assert len([test for test in TESTS if test.beside]) < len(TESTS) / 4

@@ -57,6 +57,10 @@ def red(name: str, measures: dict[str, float | str]) -> list[str]:
 each_case: Callable[[Any], Any] = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
+def test_what_computes_on_the_cpu_is_what_was_recorded() -> None:
+    assert {case.name for case in CASES} == set(RECORDED["tests"]) == set(RECORDED["asked"])
+
+
 @torches.needs_torch
 @each_case
 def test_a_test_compares_all_that_it_did_when_it_was_recorded(case: Any) -> None:
