@@ -213,6 +213,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("check", "start"): ((), ("./missing.yaml", str(STACK / "envkit.lock"), "")),
     ("check", "gpu"): ((str(STACK / "Dockerfile"),), ("Voodoo 3",)),
     ("check", "driver"): ((str(STACK / "Dockerfile"),), ("newest",)),
+    ("check", "since"): ((str(STACK / "Dockerfile"),), ("no-such-branch", "..", "-x")),
     ("check", "only"): ((str(STACK / "Dockerfile"),), ("nonsense",)),
     ("check", "format"): ((str(STACK / "Dockerfile"),), ("yaml",)),
     ("check", "fail_on"): ((str(STACK / "Dockerfile"),), ("fatal",)),

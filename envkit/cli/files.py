@@ -59,6 +59,9 @@ def check(
         bool,
         Option("--pin", help="With --fix or --diff: add the current digests of base images, from their registries."),
     ] = False,
+    since: Annotated[
+        str, Option("--since", metavar="COMMIT", help="Only files that differ from that branch, tag or commit.")
+    ] = "",
     only: Annotated[
         list[str] | None, Option("--only", metavar="CHECK", help="Run only this check; may be given again.")
     ] = None,
@@ -114,6 +117,7 @@ def check(
         if_any,
         start,
         strict,
+        since,
         fleet,
     )
     if write_baseline:
@@ -128,7 +132,7 @@ def check(
         shown, texts = verb.fixed(found.judged, more)
         if diff:
             sys.stdout.write(shown)
-            raise Exit(found.code(least, if_any))
+            raise Exit(found.code(least, if_any or bool(since)))
         # A document on stdout stays one document.
         (sys.stdout if format == "console" else sys.stderr).write(shown)
         verb.write(found.judged, texts, say)
@@ -143,7 +147,7 @@ def check(
     sys.stdout.write(
         verb.printed(found, format, least, observed=observed, color=color, width=columns(sys.stdout), detail=amount)
     )
-    raise Exit(found.code(least, if_any))
+    raise Exit(found.code(least, if_any or bool(since)))
 
 
 def _digests() -> Callable[[str], str]:

@@ -43,6 +43,7 @@ class CheckRequest:
     if_any: bool = False
     start: str = ""  # FILE or FILE#SERVICE; without paths it alone is judged
     strict: bool = False
+    since: str = ""  # only what differs from that commit
     fleet: Path | None = None  # the machines of a file, each in the place of ``gpus`` and ``driver``
 
 
@@ -75,7 +76,11 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
     # Before the work: a baseline that cannot be read is known at once.
     known = baseline.load(asked.baseline) if asked.baseline and not asked.write_baseline else None
     paths = asked.paths or (() if asked.start else (".",))
-    found = run.gather(paths, config, asked.if_any) if paths else ()
+    found = run.gather(paths, config, asked.if_any or bool(asked.since)) if paths else ()
+    if asked.since and found:
+        from envkit.static import since  # most runs ask of every file
+
+        found = since.changed(found, asked.since)
     judged = run.check(found, check_options, config) if found else ()
     if asked.fleet is not None:
         from envkit.static import fleet  # most runs ask of one machine
@@ -88,7 +93,7 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
         dockerfiles = [path for path, kind in found if kind == "dockerfile"]
         built = dockerfiles[0] if len(dockerfiles) == 1 else None
         judged = (*judged, starts.judged(asked.start, built, check_options, tables.load()))
-    if not judged and not asked.if_any:
+    if not judged and not asked.if_any and not asked.since:
         raise run.nothing(paths)
     if asked.only:
         kept = {*asked.only, READ}

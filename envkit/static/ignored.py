@@ -79,25 +79,25 @@ class Ignored:
 
     def tracked(self, start: str) -> Iterator[str]:
         """The files below ``start`` that the index lists; none where it cannot be read (a split or damaged one)."""
-        own = _git_folder(self.root)
-        wide = re.search(rb"(?i)^\s*objectformat\s*=\s*sha256", _plain(_common(own) / "config"), re.MULTILINE)
+        own = git_folder(self.root)
+        wide = re.search(rb"(?i)^\s*objectformat\s*=\s*sha256", plain(common_folder(own) / "config"), re.MULTILINE)
         inside = f"{start}/" if start else ""
-        for name in _listed(_plain(own / "index", _LARGEST_INDEX), _WIDE_ENTRY if wide else _ENTRY):
+        for name in _listed(plain(own / "index", _LARGEST_INDEX), _WIDE_ENTRY if wide else _ENTRY):
             # Names that git itself refuses: a stranger wrote the file.
             if name.startswith(inside) and not {"", ".", "..", ".git"} & set(name.split("/")):
                 yield name
 
     def _of(self, folder: str) -> tuple[Pattern, ...]:
         if folder not in self._rules:
-            self._rules[folder] = patterns(_plain(self.root / folder / ".gitignore"))
+            self._rules[folder] = patterns(plain(self.root / folder / ".gitignore"))
         return self._rules[folder]
 
     def _general(self) -> tuple[Pattern, ...]:
         """The patterns of info/exclude, then the user's own for all repositories, where git looks by default."""
         if ".git" not in self._rules:
             home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-            own = _plain(_common(_git_folder(self.root)) / "info" / "exclude")
-            self._rules[".git"] = (*patterns(own), *patterns(_plain(Path(home, "git", "ignore"))))
+            own = plain(common_folder(git_folder(self.root)) / "info" / "exclude")
+            self._rules[".git"] = (*patterns(own), *patterns(plain(Path(home, "git", "ignore"))))
         return self._rules[".git"]
 
 
@@ -148,19 +148,19 @@ def _is_repository(folder: Path) -> bool:
     return own.is_file() or (own / "HEAD").is_file() or (own / "HEAD").is_symlink()
 
 
-def _git_folder(root: Path) -> Path:
+def git_folder(root: Path) -> Path:
     """The folder of the repository, which a file in its place names for a linked work tree and a submodule."""
     own = root / ".git"
-    said = _plain(own, 1 << 16).decode("utf-8", "surrogateescape").strip()
+    said = plain(own, 1 << 16).decode("utf-8", "surrogateescape").strip()
     return root / said.removeprefix("gitdir:").strip() if said.startswith("gitdir:") and "\0" not in said else own
 
 
-def _common(folder: Path) -> Path:
-    said = _plain(folder / "commondir", 1 << 16).decode("utf-8", "surrogateescape").strip()
+def common_folder(folder: Path) -> Path:
+    said = plain(folder / "commondir", 1 << 16).decode("utf-8", "surrogateescape").strip()
     return folder / said if said and "\0" not in said else folder
 
 
-def _plain(path: Path, most: int = _LARGEST) -> bytes:
+def plain(path: Path, most: int = _LARGEST) -> bytes:
     """The content of a plain file, no link; nothing of any other, of one that may not be read, and of a larger one."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
