@@ -225,6 +225,26 @@ def test_the_numbers_of_an_indexed_job_are_its_nodes(server: KubeServer) -> None
     assert found.machines == {"0": "gpu-7", "1": "gpu-8"}
 
 
+def test_a_job_that_is_cancelled_evicted_or_started_again(server: KubeServer) -> None:
+    """Number 0 was evicted, number 1 is being deleted, two Pods of number 2 answered, the message of 3 is cut."""
+    server.put("/apis/batch/v1/namespaces/default/jobs/train", spec=indexed(4))
+
+    def numbered(name: str, number: int, **parts: Any) -> None:
+        index = {"annotations": {"batch.kubernetes.io/job-completion-index": str(number)}, **parts.pop("about", {})}
+        server.pod(name, f"gpu-{number}", {"job-name": "train"}, metadata=index, **parts)
+
+    numbered("a", 0, status={"phase": "Failed", "reason": "Evicted"})
+    numbered("b", 1, about={"deletionTimestamp": "2026-11-28T10:00:00Z"}, status={"phase": "Pending"})
+    first, again = document("2", attempt="a" * 16), document("2", attempt="b" * 16)
+    numbered("c", 2, **ended("2", message=encoded(first).decode()))
+    numbered("d", 2, **ended("2", message=encoded(again).decode()))
+    numbered("e", 3, **ended("3", message=encoded(document("3")).decode()[:600]))
+    found = found_by(server, "job", "train")
+    said = [one.sentence for one in found.nodes]
+    assert [one.cause for one in found.nodes] == [Cause.NEVER_STARTED] * 2 + [Cause.TWICE, Cause.DAMAGED]
+    assert "Pod a on gpu-0: Failed, Evicted" in said[0] and "Pod b on gpu-1: Pending, being deleted" in said[1]
+
+
 def test_a_job_without_numbers_needs_a_list_of_its_nodes(server: KubeServer) -> None:
     server.put("/apis/batch/v1/namespaces/default/jobs/train", spec=indexed(3, "NonIndexed"))
     assert pods.listed(server.api(), "default", "job", "train").hosts == ()

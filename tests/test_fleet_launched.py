@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torches
-from clocks import comes
+from clocks import comes, spent
 from slurm import free_ports
 
 from envkit.fleet import gather
@@ -85,6 +85,24 @@ def test_hosts_that_ssh_reaches_and_one_that_it_does_not(ssh: list[str], tmp_pat
     found = judged(tmp_path / "run")
     assert (found.named(State.OK), found.named(State.FAIL)) == (("n1", "n2"), ("n3",))
     assert "never started" in found.nodes[2].sentence
+
+
+def test_eight_nodes_cost_eight_times_what_one_costs(tmp_path: Path) -> None:
+    """Processor time, half as much again at the most, with and without waiting for one another's answers."""
+
+    def cost(run: str, nodes: int, *command: str) -> float:
+        names = [f"n{number}" for number in range(nodes)]
+        words = [*PREFLIGHT.split(), "--fleet", f"{tmp_path}/{run}", "--hosts", ",".join(names)]
+        began = spent()
+        started = [begun([*words, "--node", name, *command]) for name in names]
+        assert [ended(each)[0] for each in started] == [0] * nodes
+        return (spent() - began) / nodes
+
+    cost("warm", 1)  # what a first run compiles
+    one = cost("one", 1)
+    each, waiting = cost("eight", 8), cost("waiting", 8, "--", "true")
+    print(f"seconds of a processor a node: {one:.2f} alone, {each:.2f} of eight, {waiting:.2f} of eight that wait")
+    assert max(each, waiting) < 1.5 * one, f"{each:.2f} s and {waiting:.2f} s of a processor; alone {one:.2f} s"
 
 
 @needs("mpirun.mpich")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,9 @@ from typing import Any
 
 import fleet
 import kube_server
+import processes
 import pytest
+from clocks import PATIENCE_S, comes
 from fleet import body, document, fault, healthy, judged, lay
 from inline import Envkit
 from kube_server import KubeServer, Planned
@@ -288,6 +293,26 @@ def test_a_kubectl_that_ends_at_once_is_quoted(tmp_path: Path, monkeypatch: pyte
     not_set = pytest.raises(Undecided, match="`kubectl proxy` does not run: error: current-context is not set")
     with not_set, apiserver.connected({}):
         raise AssertionError("nobody can be asked")
+
+
+@pytest.mark.slow  # processes of envkit
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_kubectl_outlives_envkit(server: KubeServer, tmp_path: Path, number: signal.Signals) -> None:
+    """Whatever ends it while the API server is silent, and nothing is marked."""
+    server.planned = [("GET", Planned(200, wait_s=30.0))] * 9
+    place = lay(tmp_path / "run", *healthy(n2=document("n2", body(found=(fault(),)))))
+    path = server.kubectl(tmp_path / "bin")
+    environment = {**os.environ, "PATH": f"{path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    environment.pop("KUBERNETES_SERVICE_HOST", None)
+    words = ("drain", str(place), "--also", "kubernetes:job/train", "--apply")
+    running = subprocess.Popen([sys.executable, "-m", "envkit", *words], env=environment, stderr=subprocess.DEVNULL)
+    assert comes(lambda: server.asked)
+    assert processes.named(f"--unix-socket={tmp_path}")
+    running.send_signal(number)
+    running.wait(timeout=PATIENCE_S)
+    assert comes(lambda: not processes.named(f"--unix-socket={tmp_path}"), 0.1)
+    assert comes(lambda: not list(tmp_path.glob("envkit-*")), 0.1)
+    assert not [line for line in server.asked if "PATCH" in line]
 
 
 def certificate(folder: Path, name: str) -> Path:

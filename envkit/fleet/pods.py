@@ -167,6 +167,8 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
     note += str(status.get("phase", "?"))
     if status.get("reason"):
         note += f", {status['reason']}"
+    if about.get("deletionTimestamp"):
+        note += ", being deleted"
     for conditions in _list(status, "conditions"):
         if conditions.get("status") == "False" and conditions.get("message"):
             note += f", {conditions['message']}"
