@@ -59,3 +59,21 @@ def test_a_fault_of_all_nodes_together_is_a_boundary_and_no_node_is_blamed() -> 
     (only,) = found.crossings
     assert {frozenset(only.one), frozenset(only.two)} == {one, two} and only.sure
     assert "only all of them together" in only.why
+
+
+@pytest.mark.parametrize("nodes", range(3, 10))
+def test_every_bad_node_and_every_tried_link_of_a_small_fleet(nodes: int) -> None:
+    """Where each is one of few partners."""
+    for number in range(1, nodes + 1):
+        found = planted(nodes, Fault(frozenset({f"n{number}"}))).run("pairs")
+        assert (list(found.bad), found.unknown, found.crossings, found.over) == ([f"n{number}"], {}, (), True)
+        assert found.rounds <= 4
+    for one, two in links.plan(model.fleet_of(nodes, 0), ()):
+        found = planted(nodes, Fault(frozenset({one}), frozenset({two}))).run("pairs")
+        assert (found.bad, found.unknown, found.over) == ({}, {}, True)
+        assert [(each.one, each.two, each.sure) for each in found.crossings] == [((one,), (two,), True)]
+
+
+def test_of_two_nodes_nobody_knows_which_is_bad() -> None:
+    found = planted(2, Fault(frozenset({"n1"}))).run("pairs")
+    assert (found.bad, list(found.unknown)) == ({}, ["n1", "n2"])
