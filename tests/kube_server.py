@@ -1,7 +1,7 @@
 """The paths of Kubernetes' API that envkit uses, on loopback: lists with pages, labels and fields; merge patches and
 strategic ones of conditions; versions and their conflicts; and refusals that a test plans.
 
-What it answers was held to a real server (tests/test_kubernetes_real.py asks both alike).
+The real servers, with the same words of envkit, are those of tests/test_fleet_kubernetes_real.py.
 """
 
 from __future__ import annotations
@@ -209,11 +209,18 @@ def handler(server: KubeServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class Patient(ThreadingHTTPServer):
+    """A server that says nothing of clients which gave up waiting."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
 @contextmanager
 def serving(certificate: Path | None = None, key: Path | None = None) -> Iterator[KubeServer]:
     """A server with nothing in it, behind TLS where it has a certificate."""
     made = KubeServer()
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler(made)) as http:
+    with Patient(("127.0.0.1", 0), handler(made)) as http:
         if certificate:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(certificate, key)

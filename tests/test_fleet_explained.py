@@ -137,3 +137,16 @@ def test_a_job_that_really_ran(tmp_path: Path, explain: Explain) -> None:
     assert ends == [0, 1, 0]
     code, said = explain("--run", tmp_path / "run", *(tmp_path / f"rank{number}.log" for number in range(3)))
     assert code == 1 and "rank 1 ran on b, which passed the check before the job" in said
+
+
+def test_the_node_of_a_rank_that_never_came_is_named(tmp_path: Path, explain: Explain) -> None:
+    """Of 16 ranks on eight nodes 15 waited, for rank 5; the healthy waiters are not accused."""
+    place = started(lay(tmp_path / "run", *healthy()), *fleet.HOSTS)
+    waits = (
+        "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=10, "
+        "NumelOut=10, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+    )
+    told = [f"[rank{rank}]:[E1128 10:00:00.0 ProcessGroupNCCL.cpp:629] {waits.format(rank)}" for rank in range(16)]
+    del told[5]
+    said = explain("--run", place, log(tmp_path, "world_size=16\n" + "".join(told)))[1]
+    assert "rank 5 ran on n3, which passed" in said and said.count(" ran on ") == 1

@@ -143,6 +143,17 @@ def test_numbers_are_names_of_no_node(server: KubeServer, tmp_path: Path) -> Non
     assert "0 (n7): set condition" in marks.shown(marks.to_mark(server.api(), placed)[0], False)
 
 
+def test_a_machine_returns_only_if_all_that_ran_there_is_ok(
+    server: KubeServer, verdict: FleetVerdict, tmp_path: Path
+) -> None:
+    """Two Pods of a run were on one machine."""
+    mark(server, verdict)
+    placed = replace(verdict, machines={"n1": "n2"})
+    assert [step.why_not[:7] for step in marks.to_unmark(server.api(), placed)] == ["it is f"]
+    well = replace(judged(lay(tmp_path / "later", *healthy())), machines={"n1": "n2"})
+    assert [step.marks for step in marks.to_unmark(server.api(), well)] == [MARKS]
+
+
 def test_a_node_that_changes_meanwhile_is_read_again(server: KubeServer, verdict: FleetVerdict) -> None:
     """A kubelet's report between reading and writing, whose 409 is no failure; the mark of another is kept."""
 
@@ -213,6 +224,24 @@ def test_a_refusal_is_final_and_named(server: KubeServer, verdict: FleetVerdict,
         marks.to_mark(server.api(), verdict)
     assert fix in raised.value.fix and raised.value.code == 3
     assert len(server.asked) == 1
+
+
+def test_what_an_answer_says_of_credentials_is_hidden(server: KubeServer, verdict: FleetVerdict) -> None:
+    server.planned = [("GET", Planned(401, "token=ghp_0123456789abcdefghijABCDEFGHIJ012345 is no good"))]
+    with pytest.raises(Refusal) as raised:
+        marks.to_mark(server.api(), verdict)
+    assert "is no good" in raised.value.message and "ghp_0123" not in raised.value.message
+
+
+def test_marks_are_taken_away_from_one_of_a_thousand_nodes_with_few_questions(
+    server: KubeServer, verdict: FleetVerdict, tmp_path: Path
+) -> None:
+    mark(server, verdict)
+    for number in range(1000):
+        server.node(f"more-{number}")
+    server.asked.clear()
+    (step,) = marks.to_unmark(server.api(), judged(lay(tmp_path / "later", *healthy())))
+    assert (step.node, step.marks, len(server.asked)) == ("n2", MARKS, 4)
 
 
 def test_a_refusal_of_one_node_does_not_stop_the_others(server: KubeServer, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+from envkit.credentials import redacted_text
 from envkit.errors import Undecided, one_line
 from envkit.records import dataclass
 from envkit.system import proc
@@ -186,7 +187,7 @@ def _said(data: bytes) -> str:
         text = str(value["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         text = data.decode("utf-8", "replace").strip()
-    return one_line(text) or "it says no more"
+    return one_line(redacted_text(text)) or "it says no more"
 
 
 @contextmanager
@@ -249,7 +250,9 @@ def _proxy(path: Path) -> Iterator[Path]:
         end = time.monotonic() + _START_S
         while not path.exists():
             if ended:
-                raise Undecided(f"`kubectl proxy` does not run: {one_line(ended[0])}", "install kubectl; " + _FIX)
+                raise Undecided(
+                    f"`kubectl proxy` does not run: {one_line(redacted_text(ended[0]))}", "install kubectl; " + _FIX
+                )
             if time.monotonic() > end:
                 raise Undecided(f"kubectl did not start within {_START_S:g} s", _FIX)
             time.sleep(0.02)

@@ -111,17 +111,26 @@ def _stays(pod: Mapping[str, Any]) -> bool:
 
 def to_unmark(api: Api, verdict: FleetVerdict) -> tuple[Step, ...]:
     """What returns each node to service that is ok in this run and that has marks of envkit's."""
-    steps: list[Step] = []
+    # Of all nodes but their names and annotations, of which envkit's own is there as long as its marks are.
+    ours = {
+        _part(node, "metadata").get("name")
+        for node in api.items("/api/v1/nodes", {}, names_only=True)
+        if TAINT in _part(node, "metadata", "annotations")
+    }
+    behind: dict[str, list[NodeVerdict]] = {}  # several Pods may have run on one
     for one in verdict.nodes:
-        machine = _machine(one.node, verdict)
-        node = found_at(api, machine) if machine else None
+        behind.setdefault(_machine(one.node, verdict), []).append(one)
+    steps: list[Step] = []
+    for machine, all_ in behind.items():
+        node = found_at(api, machine) if machine in ours else None
         held = marks_of(node) if node else ()
         if not held:
             continue
-        if one.state is State.OK:
-            steps.append(Step(one.node, machine, held))
+        if bad := next((one for one in all_ if one.state is not State.OK), None):
+            why = f"it is {bad.state.value} in this run: {bad.sentence}"
+            steps.append(Step(bad.node, machine, why_not=why))
         else:
-            steps.append(Step(one.node, machine, why_not=f"it is {one.state.value} in this run: {one.sentence}"))
+            steps.append(Step(all_[0].node, machine, held))
     return tuple(steps)
 
 
@@ -168,7 +177,7 @@ def _applied(api: Api, step: Step, run: str, undo: bool) -> str:
         if node is None:
             return "Kubernetes does not know it any more"
         try:
-            after = _unmarked(api, node, step) if undo else _with_marks(api, node, step, run)
+            after = _unmarked(api, node) if undo else _with_marks(api, node, step, run)
         except Refusal as refusal:
             if refusal.status != 409 or not left:
                 raise
@@ -197,7 +206,7 @@ def _with_marks(api: Api, node: dict[str, Any], step: Step, run: str) -> dict[st
     return node
 
 
-def _unmarked(api: Api, node: dict[str, Any], step: Step) -> dict[str, Any]:
+def _unmarked(api: Api, node: dict[str, Any]) -> dict[str, Any]:
     """The condition goes first: whose the rest is, is known until the end."""
     held = marks_of(node)
     if "condition" in held:
