@@ -499,29 +499,41 @@ def test_a_python_without_the_companion_runs_as_ever(tmp_path: Path, option: str
 
 
 @pytest.mark.parametrize(
-    ("of_cuda", "ticks", "still"), [(False, 0, True), (False, 10_000, False), (True, 10_000, True)]
+    ("of_cuda", "ticks", "doing", "ends", "over"),
+    [
+        (False, 0, "waits for other ranks", False, True),
+        (False, 10_000, "waits for other ranks", False, False),
+        (True, 10_000, "waits for other ranks", False, True),
+        (True, 0, "waits for its GPU", False, False),
+        (False, 0, "sleeps", False, False),
+        (False, 0, "", False, False),
+        (False, 0, "sleeps", True, True),
+        (False, 10_000, "sleeps", True, False),
+    ],
 )
-def test_a_rank_that_computes_without_a_gpu_does_not_stand_still(
-    tmp_path: Path, of_cuda: bool, ticks: int, still: bool
+@pytest.mark.parametrize("world", ["1", "2"])
+def test_a_job_is_ended_only_where_nobody_can_go_on_or_by_the_time_that_was_given(
+    tmp_path: Path, of_cuda: bool, ticks: int, doing: str, ends: bool, over: bool, world: str
 ) -> None:
-    """Whoever waits for a GPU uses a processor all along."""
+    """Whoever waits for a GPU uses a processor all along; of a job of two ranks one is not known here."""
+    rank = {"python": "", "doing": doing, "cuda": of_cuda, "rank": "0", "world": world, "parent": 1}
 
     class Posed(envkit_supervisor.Supervisor):
         def sample(self, native: bool) -> None:
             looks = ((0.0, 0), (5.0, ticks))
-            self.samples = [
-                {"after_s": after, "processes": {"7": {"ticks": used, "python": ""}}} for after, used in looks
-            ]
+            self.samples = [{"after_s": after, "processes": {"7": {**rank, "ticks": used}}} for after, used in looks]
 
     (tmp_path / "ranks-7.jsonl").write_text("{}\n")
-    supervisor = Posed({"folder": str(tmp_path)})
+    supervisor = Posed({"folder": str(tmp_path), "hang_ends": ends})
     supervisor.cuda = {7} if of_cuda else set()
     supervisor.listed -= 1
     assert not supervisor.stand_still(10.0)  # the file was not there when it looked last
     supervisor.listed -= 1
-    supervisor.stepped = supervisor.output.spoke = time.monotonic() - 20
-    assert supervisor.stand_still(10.0) is still
+    supervisor.stepped = supervisor.output.spoke = time.monotonic() - 40
+    assert supervisor.stand_still(10.0) is (over and (ends or world == "1"))
     supervisor.output.end()
+    said = (tmp_path / "suspicions.txt").read_text() if (tmp_path / "suspicions.txt").exists() else ""
+    assert ("no rank made a step" in said) is not (over and (ends or world == "1"))
 
 
 def test_a_program_that_writes_byte_by_byte_costs_no_memory(tmp_path: Path) -> None:

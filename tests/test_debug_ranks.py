@@ -650,7 +650,7 @@ def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", str(torch))
     command = (sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "job.py"), case)
     request = debug.DebugRequest(
-        command, 60.0, 40.0, 0.0, hang_after_s=1.5, spares_sleepers=case == "sleeps", folder=tmp_path / "out"
+        command, 60.0, 40.0, 0.0, hang_after_s=1.5, hang_ends=case != "sleeps", folder=tmp_path / "out"
     )
     with ends():
         made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
@@ -658,7 +658,7 @@ def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch:
     if case == "stuck":
         assert made.verdict is Verdict.FOUND
         assert "rank 0 waits in all_reduce of [2, 3] float32, collective 3 of the default group" in made.cause
-        assert "rank 1 is at" in made.cause and "job.py" in made.cause
+        assert "rank 1 sleeps at" in made.cause and "job.py" in made.cause
         assert [row.state for row in made.ranks] == ["waits", "elsewhere"]
         assert "ranks side by side" in render.text(made)
     else:

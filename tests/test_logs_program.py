@@ -140,6 +140,47 @@ WRAPPER = (
         ("program-bug", "usage: a.py [-h]\na.py: error: unrecognized arguments: --local_rank=2\n", "--local_rank=2"),
         ("launch-config", "sbatch: error: Batch job submission failed: Invalid qos specification\n", "Invalid qos"),
         ("container-config", "src/x.c:1:10: fatal error: Python.h: No such file or directory\n", "Python.h"),
+        ("program-bug", "Makefile:4: *** missing separator.  Stop.\n", "missing separator"),
+        ("launch-config", "E: Unable to locate package cuda-toolkit-99-9\n", "cuda-toolkit"),
+        ("program-bug", "error[E0382]: borrow of moved value: `cuda_stream`\n", "borrow of moved"),
+        ("program-bug", "thread 'main' (71) panicked at src/cuda.rs:4:43:\nindex out of bounds\n", "panicked at"),
+        ("infra", "  Error: connect ECONNREFUSED 127.0.0.1:9400 (gpu exporter)\n", "ECONNREFUSED"),
+        ("program-bug", "AssertionError [ERR_ASSERTION]: gpu count differs\n", "ERR_ASSERTION"),
+        ("launch-config", "fatal: repository '/srv/git/cuda-ops.git' does not exist\n", "cuda-ops.git"),
+        ("infra", "fatal: unable to access 'https://git.example.org/cuda.git/': timed out\n", "unable to access"),
+        (
+            "launch-config",
+            'ERROR: failed to solve: failed to compute cache key: failed to calculate checksum of ref 7:: "/gpu.txt": '
+            "not found\n",
+            "gpu.txt",
+        ),
+        ("version-mismatch", "ERROR: torch-9-cp39-x.whl is not a supported wheel on this platform.\n", "cp39"),
+        (
+            "launch-config",
+            'CMake Error: The source "/a/CMakeLists.txt" does not match the source "/b"\n',
+            "CMake Error",
+        ),
+        ("program-bug", "gpu.sh: line 5: syntax error: unexpected end of file\n", "syntax error"),
+        ("launch-config", "gpu.sh: line 3: NODES_OF_GPUS: unbound variable\n", "unbound variable"),
+        ("launch-config", "gpu.sh: 3: NODES_OF_GPUS: parameter not set\n", "parameter not set"),
+        ("program-bug", "[2026-01-01 10:00:00 +0000] [7] [CRITICAL] WORKER TIMEOUT (pid:9)\n", "WORKER TIMEOUT"),
+        (
+            "host-resource",
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n",
+            "heap",
+        ),
+        ("host-resource", 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n', "java.lang"),
+        (
+            "program-bug",
+            "ptxas error   : Entry function '_Z4tilePf' uses too much shared data (0x40000 bytes, 0xc000 max)\n",
+            "_Z4tilePf",
+        ),
+        ("program-bug", "ptxas fatal   : Unresolved extern function '_Z7squaredf'\n", "_Z7squaredf"),
+        (
+            "program-bug",
+            traceback(LIBRARY, error="AttributeError: 'DistributedDataParallel' object has no attribute 'width'"),
+            "width",
+        ),
     ],
 )
 def test_what_is_not_the_gpus(cause: str, text: str, quoted: str) -> None:
@@ -343,3 +384,51 @@ def test_a_function_of_ones_own_that_the_linker_lacks_is_no_mismatch_of_cuda() -
     )
     assert told(text).category == "not-gpu-env"
     assert told(text.replace("cuda_launch()", "cudaLaunchKernel")).category == "undefined-symbol-abi-mismatch"
+
+
+STEPS = "".join(f"step {number} loss 0.{number}\n" for number in range(4))
+NO_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB"
+NO_DEVICE = "RuntimeError: CUDA error: invalid device ordinal"
+
+
+@pytest.mark.parametrize(
+    ("text", "alarm"),
+    [
+        (f"batch halved: {NO_MEMORY}\n{STEPS}", False),
+        (f"{traceback(MINE, error='torch.OutOfMemoryError: ' + NO_MEMORY)}{STEPS}", False),
+        (f"cuda:1 skipped: {NO_DEVICE}\n{STEPS}", False),
+        (f"falling back to a smaller batch: {NO_MEMORY}\n", False),
+        (f"{STEPS}{traceback(MINE, error='torch.OutOfMemoryError: ' + NO_MEMORY)}", True),
+        (f"batch: {NO_MEMORY}\n{STEPS}{WRAPPER.format(exit=1)}", True),
+        (f"{traceback(MINE, error='RuntimeError: CUDA error: an illegal memory access was encountered')}{STEPS}", True),
+        ('   12 | printf("CUDA error: an illegal memory access was encountered");\n', False),
+        ("12: CUDA error: an illegal memory access was encountered\n", True),
+        ("watchdog timeouts: 0, illegal memory accesses: 0\n", False),
+        ("CUDA error: an illegal memory access was encountered\n3 checks, 3 ok\n", False),
+        ("CUDA error: an illegal memory access was encountered\n3 checks, 2 ok\n", True),
+    ],
+    ids=str,
+)
+def test_what_a_program_survived_or_only_quotes_is_no_failure(text: str, alarm: bool) -> None:
+    assert (told(text).category not in ("insufficient-evidence", "not-gpu-env")) is alarm
+
+
+def test_what_ended_a_program_that_survived_an_error_is_its_cause() -> None:
+    text = f"batch halved: {NO_MEMORY}\n{STEPS}{traceback(MINE, error='ZeroDivisionError: division by zero')}"
+    answer = told(text)
+    assert (answer.category, answer.cause) == ("not-gpu-env", "program-bug")
+
+
+@pytest.mark.parametrize(
+    ("last", "well"),
+    [
+        ("=== job 7 ended with exit code 0", True),
+        ("=== job 7 ended with exit code 10", False),
+        ("OK (skipped=2)", True),
+        ("training finished", True),
+        ("done, loss 0.25", True),
+    ],
+)
+def test_a_log_that_ends_well_has_no_failure(last: str, well: bool) -> None:
+    answer = told(f"ERROR upload failed, trying again\n{last}\n")
+    assert ("ends well" in answer.because) is well

@@ -91,7 +91,7 @@ def test_a_rule_alone_speaks_once_for_its_first_line(rule: Rule) -> None:
 
 
 def test_every_row_is_of_a_known_failure_and_names_its_source() -> None:
-    assert {path.stem for path in TABLES.glob("*.jsonl")} == {"cuda", "kernel", "ranks"}
+    assert {path.stem for path in TABLES.glob("*.jsonl")} == {"cuda", "kernel", "ranks", "setup"}
     for rule in rules():
         assert rule.category in failures() and rule.source and rule.seen and rule.says
         assert all(says.because and says.because[-1] != "." for says in rule.says)

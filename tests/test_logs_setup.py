@@ -683,6 +683,13 @@ COMPILE = [
         "Python.h",
         id="triton-python",
     ),
+    pytest.param(
+        "OSError: /lib/x86_64-linux-gnu/libcuda.so.1: cannot read file data: Is a directory\n",
+        "missing-shared-library",
+        "container-config",
+        "Is a directory",
+        id="driver-is-a-folder",
+    ),
 ]
 
 

@@ -145,12 +145,16 @@ def debug(
         float | None,
         _hangs(
             "--hang-timeout",
-            help="With --ranks: seconds without progress of any rank that count as a hang; by default 10.",
+            help="With --ranks: end the job after so many seconds without progress of any rank.",
         ),
     ] = None,
     stall_timeout: Annotated[
-        float, _hangs("--stall-timeout", help="Seconds without output after which stacks are compared; 0: never.")
-    ] = 120.0,
+        float | None,
+        _hangs(
+            "--stall-timeout",
+            help="Seconds without output after which stacks are compared; 0: never. By default 120, with --ranks 0.",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None, Option("--only", metavar="STAGE", help="Run only this stage; may be given again.")
     ] = None,
@@ -233,12 +237,12 @@ def debug(
         command=context.obj or (),
         budget_s=budget,
         stage_s=stage_timeout,
-        quiet_s=stall_timeout,
+        quiet_s=stall_timeout if stall_timeout is not None else 0.0 if ranks else debugging.QUIET_S,
         only=tuple(only or ()),
         skip=tuple(skip or ()),
         kernels=tuple(kernel or ()),
         hang_after_s=(hang_after or debugging.ranks.HANG_AFTER_S) if ranks else 0.0,
-        spares_sleepers=hang_after is None,
+        hang_ends=hang_after is not None,
         folder=out,
     )
     ground: job.CommandTarget = job.LocalMachine()

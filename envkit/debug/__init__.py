@@ -39,9 +39,9 @@ class DebugRequest:
 
     ``budget_s`` is for all stages, ``stage_s`` for each; a command that prints nothing for ``quiet_s`` and whose Python
     stacks do not move hangs (0: only its budget tells).  ``only`` and ``skip`` name stages; ``kernels`` narrows what
-    compute-sanitizer checks.  ``hang_after_s`` above 0 says that the command is several ranks, which hang when none has
-    taken a step of its own for so long; with ``spares_sleepers``, for a time that nobody gave, not while one of them
-    sleeps.  ``folder`` is where the files go; None: the first free envkit-debug-N.
+    compute-sanitizer checks.  ``hang_after_s`` above 0 says that the command is several ranks, which are suspected when
+    none has made a step for so long; ``hang_ends`` that they are ended then, else only where none can go on.
+    ``folder`` is where the files go; None: the first free envkit-debug-N.
     """
 
     command: tuple[str, ...]
@@ -52,7 +52,7 @@ class DebugRequest:
     skip: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     hang_after_s: float = 0.0
-    spares_sleepers: bool = False
+    hang_ends: bool = False
     folder: Path | None = None
 
 
@@ -204,7 +204,8 @@ def _run(session: _Session, name: str, plan: StagePlan, budget_s: float) -> Comm
         budget_s=budget_s,
         quiet_s=session.request.quiet_s if name in ("as-is", "blocking") else 0.0,
         hang_after_s=session.request.hang_after_s if name == "as-is" else 0.0,
-        spares_sleepers=session.request.spares_sleepers,
+        hang_ends=session.request.hang_ends,
+        say=lambda line: session.say(f"{name}: {line}"),
         environ=plan.environ,
         launches=plan.launches,
         tools={tool: path for tool, path in session.state.tools.paths.items() if tool in ("py-spy", "gdb")},
@@ -248,10 +249,14 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
         story, explanation = told.explained(texts, session.facts)
         session.state = replace(state, stories={**state.stories, name: story}, explanation=explanation)
         if session.request.hang_after_s and not ran.succeeded:
-            by_ranks = ranks.told(ranks.read(ran), ranks.dumps(ran.folder), session.state.hangs)
-            session.state = replace(session.state, told=by_ranks)
+            known = ranks.read(ran)
+            goes_on = _goes_on(session, ran, known)
+            by_ranks = ranks.told(known, ranks.dumps(ran.folder), session.state.hangs and not goes_on)
+            session.state = replace(session.state, told=by_ranks, goes_on="" if by_ranks else goes_on)
             if by_ranks:
                 return by_ranks.cause
+        if session.request.hang_after_s and ran.succeeded and (stood := ran.suspicions()):
+            return f"it went on after it stood still: {stood[0]}"
         crashed = ran.crashed()
         return told.deaths(crashed, ran.exit) if crashed else ""
     session.state = replace(state, stories={**state.stories, name: told.read(texts)})
@@ -263,6 +268,13 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
         own = stacks.own_line(python)
         return f"the call that fails is at {own.place} in {own.function}" if own else ""
     return ""
+
+
+def _goes_on(session: _Session, ran: CommandRun, known: Sequence[ranks.Rank]) -> str:
+    """Why a job of ranks whose time was up may go on all the same; "" for any other."""
+    if ran.ended != "timed-out" or not known:
+        return ""
+    return ranks.unended(known, ran.seconds, ran.stood_s, session.request.hang_after_s)
 
 
 def _learn_package(session: _Session, ran: CommandRun, texts: Mapping[str, bytes]) -> str:
@@ -424,6 +436,8 @@ def _verdict(
     if state.told:
         by_ranks = state.told
         return Verdict.FOUND, by_ranks.cause, by_ranks.category, by_ranks.cause_class, by_ranks.fix
+    if state.goes_on:
+        return Verdict.UNDECIDED, state.goes_on, "", "", "give it more time: --stage-timeout SECONDS, and --budget"
     if state.failed and first.text().rstrip().endswith("EOFError: EOF when reading a line"):
         cause = "the command asks for input, and its stdin is empty under envkit debug"
         return Verdict.UNDECIDED, cause, "", "", "give it a file: -- sh -c 'exec python train.py < answers'"

@@ -10,8 +10,9 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Required, TypedDict
@@ -28,6 +29,8 @@ from envkit.system.proc import Completed
 
 COMPANION = Path(payload.__file__).parent / "companion"
 MOST_BYTES = 32 << 20  # of output that are kept of one stage
+SUSPICIONS = "suspicions.txt"  # of a run's folder: what its ranks did when they stood still
+_FOLLOW_S, _JOIN_S, _MOST_FOLLOWED = 0.25, 5.0, 64 << 10
 _MARGIN_S = 180.0  # beyond the budget: stacks of eight processes by a debugger that may take 20 s each, and the end
 CRASHES = (-4, -5, -6, -7, -8, -11, -31)  # SIGILL TRAP ABRT BUS FPE SEGV SYS: nobody sends these to end a process
 
@@ -61,7 +64,7 @@ class CommandRun:
     those that mapped the driver's library.  ``events`` are the companion's, ``dumps`` the texts that faulthandler
     wrote by process, ``samples`` the supervisor's looks at a command that did not end.  ``busy`` is how many processors
     it used or waited for in the last seconds, ``left`` how many processes it left behind, ``undying`` how many of all
-    that were to end did not.
+    that were to end did not, ``stood_s`` for how long no rank had made a step and nothing had been printed.
     """
 
     folder: Path
@@ -77,6 +80,7 @@ class CommandRun:
     busy: float = 0.0
     left: int = 0
     undying: int = 0
+    stood_s: float = 0.0
     adopted: tuple[Mapping[str, int], ...] = ()
     events: tuple[Event, ...] = ()
     dumps: Mapping[int, str] = field(default_factory=dict)
@@ -91,6 +95,14 @@ class CommandRun:
     def succeeded(self) -> bool:
         """Whether it exited with status 0 by itself."""
         return self.ended == "exited" and self.exit == 0
+
+    def suspicions(self) -> tuple[str, ...]:
+        """What its ranks did whenever they stood still for long."""
+        try:
+            with plain_file(self.folder / SUSPICIONS) as file:
+                return tuple(file.read(_MOST_FOLLOWED).decode("utf-8", "replace").splitlines())
+        except OSError:
+            return ()
 
     def text(self) -> str:
         """What it printed, as far as it was kept."""
@@ -196,17 +208,19 @@ def run(
     budget_s: float,
     quiet_s: float = 0.0,
     hang_after_s: float = 0.0,
-    spares_sleepers: bool = False,
+    hang_ends: bool = False,
     environ: Mapping[str, str | None] | None = None,
     launches: Sequence[str] = (),
     tools: Mapping[str, str] | None = None,
     most_bytes: int = MOST_BYTES,
+    say: Callable[[str], None] | None = None,
 ) -> CommandRun:
     """Runs ``argv`` with the companion in its Pythons; its files go to ``folder``, which must be new.
 
-    ``launches`` are names of kernels whose launches the companion is to find; with ``hang_after_s`` it writes down what
-    each rank does, and ranks that stand still for so long hang, with ``spares_sleepers`` unless one of them sleeps.
-    Raises Undecided where the supervisor itself fails.
+    ``launches`` are names of kernels whose launches the companion is to find.  With ``hang_after_s`` the companion
+    writes down what each rank does; what ranks do that stand still for so long goes to ``say``, and they are observed
+    further: with ``hang_ends`` they are ended then, else only where nobody can go on.  Raises Undecided where the
+    supervisor itself fails.
     """
     try:
         folder.mkdir()
@@ -231,12 +245,13 @@ def run(
         "budget_s": budget_s,
         "quiet_s": quiet_s,
         "hang_after_s": hang_after_s,
-        "spares_sleepers": spares_sleepers,
+        "hang_ends": hang_ends,
         "most_bytes": most_bytes,
         "tools": dict(tools or {}),
     }
     job.write_text(json.dumps(words), encoding="utf-8")
-    answer = _answer(ground.keep(job, budget_s + _MARGIN_S), f"run {argv[0]}")
+    with _passed_on(folder / SUSPICIONS, say):
+        answer = _answer(ground.keep(job, budget_s + _MARGIN_S), f"run {argv[0]}")
     if "unkept" in answer:
         raise _unkept(argv[0], str(answer["unkept"]))
     if folder.is_symlink():
@@ -251,6 +266,35 @@ def run(
         return _ran(folder, said)
     except OSError as error:
         raise _unkept(argv[0], f"{error.strerror or error}: {error.filename or ending}") from error
+
+
+@contextmanager
+def _passed_on(path: Path, say: Callable[[str], None] | None) -> Iterator[None]:
+    """Passes on each line that comes to a file meanwhile."""
+    over = threading.Event()
+
+    def follow(say: Callable[[str], None]) -> None:
+        at, ending = 0, False
+        while not ending:
+            ending = over.wait(_FOLLOW_S)
+            with suppress(OSError), plain_file(path) as file:
+                file.seek(at)
+                text = file.read(_MOST_FOLLOWED)
+                whole = text[: text.rfind(b"\n") + 1]
+                at += len(whole)
+                for line in whole.decode("utf-8", "replace").splitlines():
+                    say(line)
+
+    if say is None:
+        yield
+        return
+    thread = threading.Thread(target=follow, args=(say,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_JOIN_S)
 
 
 def _unkept(program: str, why: str) -> Undecided:
@@ -292,7 +336,7 @@ def _ran(folder: Path, said: Mapping[str, Any]) -> CommandRun:
         if number.isdecimal():
             with suppress(OSError), plain_file(path) as file:
                 dumps[int(number)] = file.read(1 << 20).decode("utf-8", "replace")
-    names = ("main", "error", "output_bytes", "lost_bytes", "processes", "busy", "left", "undying")
+    names = ("main", "error", "output_bytes", "lost_bytes", "processes", "busy", "left", "undying", "stood_s")
     plain: dict[str, Any] = {name: said[name] for name in names if name in said}
     plain |= {name: tuple(said.get(name, ())) for name in ("cuda", "adopted", "samples")}
     events = _events(folder / "events.jsonl")

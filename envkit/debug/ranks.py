@@ -16,10 +16,11 @@ from envkit.debug import job, stacks
 from envkit.debug.job import CommandRun
 from envkit.debug.records import PythonFrame, RankRow
 from envkit.logs import flight
+from envkit.payload.companion.envkit_doing import SLEEPS, WORKING
 from envkit.records import dataclass
 
 HANG_AFTER_S = 10.0
-"""Seconds without a step of any rank after which they are looked at; a step of a training job takes seconds at most."""
+"""Seconds without a step of any rank after which they are suspected; a step of a training job takes seconds at most."""
 
 _LARGEST = 4 << 20  # of one file; the companion begins again after one
 _UNEQUAL = ("all_to_all", "all_to_all_single", "new_group", "barrier", "monitored_barrier")
@@ -94,8 +95,11 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """All that is known of one rank.  ``main`` is its main thread's stack, the innermost frame last; ``raised`` the
-    exception that ended it and ``raised_in`` its frames; ``gone`` that its process is no more."""
+    """All that is known of one rank.
+
+    ``main`` is its main thread's stack, the innermost frame last, and ``doing`` what it does by it, in the supervisor's
+    words; ``raised`` is the exception that ended it and ``raised_in`` its frames; ``gone`` that its process is no more.
+    """
 
     rank: int
     world: int
@@ -112,6 +116,7 @@ class Rank:
     raised_at: float = 0.0
     exit: int | None = None
     gone: bool = False
+    doing: str = ""
 
     @property
     def open(self) -> Call | None:
@@ -285,7 +290,7 @@ def _completed(
     seen = sampled.get(str(rank.pid)) if local else None
     if seen is not None:
         threads = stacks.threads(str(seen.get("python", "")))
-        rank = replace(rank, main=threads[-1] if threads else rank.main, gone=False)
+        rank = replace(rank, main=threads[-1] if threads else rank.main, gone=False, doing=str(seen.get("doing", "")))
     elif local:
         rank = replace(rank, gone=True, main=())
     said = raised.get(rank.pid)
@@ -312,6 +317,20 @@ def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Dia
         return differs or _left(ranks)
     waits = _gone(ranks) or _absent(ranks) or _messages(ranks) or _behind(ranks) or _unanswered(ranks)
     return waits or _recorded(ranks, found) or _apart(ranks) or _same(ranks)
+
+
+def unended(ranks: Sequence[Rank], seconds: float, stood_s: float, hang_after_s: float) -> str:
+    """Why a job whose time was up after ``seconds`` may go on all the same; "" where it stood still for no such reason.
+
+    ``stood_s`` is how long no rank had made a step then; below ``hang_after_s`` nobody is suspected.
+    """
+    if stood_s < hang_after_s:
+        return f"the command had not ended after {seconds:.0f} s, and its ranks still made steps"
+    busy = [rank for rank in ranks if rank.doing in WORKING]
+    if not busy:
+        return ""
+    said = "; ".join(_stands(rank) for rank in busy[:_MOST])
+    return f"the command had not ended after {seconds:.0f} s, and its ranks may go on: {said}"
 
 
 def _gradients(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
@@ -735,7 +754,8 @@ def _stands(rank: Rank) -> str:
     if own is None or inner is None:
         return f"rank {rank.rank} has ended" if rank.gone else f"where rank {rank.rank} is was not seen"
     within = f", in {inner.function} of {Path(inner.file).name}" if inner != own else ""
-    return f"rank {rank.rank} is at {own.place} in {own.function}{within}"
+    does = rank.doing if rank.doing in (*WORKING, SLEEPS) else "is"
+    return f"rank {rank.rank} {does} at {own.place} in {own.function}{within}"
 
 
 def _standing(ranks: Sequence[Rank]) -> str:

@@ -41,6 +41,7 @@ class State:
     python: tuple[PythonFrame, ...] = ()
     explanation: Explanation | None = None
     told: ranks.Diagnosis | None = None  # what the ranks of a job tell
+    goes_on: str = ""  # why a job whose time was up may go on all the same
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
 
     @property

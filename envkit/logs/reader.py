@@ -438,6 +438,8 @@ class _File:
         low = line.text.lower()
         if said.prompt or not (_LOUD.search(low) or said.level in ("error", "fatal")) or _QUIET.search(low):
             return
+        if _EXCERPT.match(line.text):
+            return
         shape = _NUMBER.sub("0", low)
         if (kept := self._loud.get(shape)) is not None:
             kept.times += line.times
@@ -583,6 +585,9 @@ _GREP = re.compile(r"[\w./-]{1,200}\.(?:py|cc|cpp|cu|cuh|c|h|hpp|md|rst|sh|yml|y
 _QUOTED_FILE = re.compile(r"[\w./-]{1,200}\.(?:md|rst|txt|jsonl?|ya?ml|ipynb|html)[:-]\d{1,6}[:-]")
 # the name of a test with what it is given, as pytest prints it
 _TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.py::\w")
+_NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
+# a line of source code that a compiler or BuildKit shows, by its number
+_EXCERPT = re.compile(r"\s{0,8}\d{1,6} {1,4}\| ")
 _MARKED = re.compile(r"\s*(?:[-*+>] |\*\*|#{1,6} |\d{1,2}\. )")
 _CODE = re.compile(
     r"\s*(?:#|//|(?:raise|throw|return|assert|echo|grep|rg|elif|if|with pytest)\b|f?printf?\(|f?puts\("
@@ -596,14 +601,22 @@ def _role(match: _Match, line: Line, said: LogMessage) -> Role:
     return Role.ADVICE if _talk(match, line, said) else match.signature.role
 
 
+def _length(match: _Match, text: str) -> int:
+    """How far the signature's anchor reaches into what follows its lead."""
+    at = text.lower().find(match.signature.anchor)
+    return at + len(match.signature.anchor) if at >= 0 else len(text)
+
+
 def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     """Whether the line speaks about the error instead of being it: a prompt, code, a comment, somebody's prose."""
     lead = match.lead
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
         return False  # the command itself is what the row asks for
-    if said.prompt or _COMMENT.match(lead) or _TABLE.match(lead) or _TESTED.match(lead):
+    if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT)):
         return True
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
+        return True
+    if _NONE.match(line.text, len(lead) + _length(match, line.text[len(lead) :])):
         return True
     hit = _GREP.match(lead)
     statement = _CODE.match(lead, hit.end() if hit else 0)

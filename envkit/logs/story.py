@@ -9,13 +9,15 @@ The rules, in their order:
    of its own that is not later than it, or whose time is not known.  An order to end the job from outside is such a
    root only where it is known to have come first: schedulers and people end what already hangs.
 4. What stands in the source code of a program is talk, line by line: what else is printed among it is evidence.
-5. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
+5. An error that leaves its process whole (no memory, no such device), after which that process makes further steps and
+   ends well or by an exception of its own, was survived: it is not where the failure began.
+6. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -44,10 +46,26 @@ _SEARCHED = re.compile(
     r"(?!.{0,400}\b(?:block: ?\[\d|Assertion [`'].{0,400} failed))"  # of a kernel, or of the C library
 )
 _COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\([^)\n]{1,120}\) )?[A-Za-z\[]")
-# the last line of pytest where every test passed: what the tests printed before it was asked for
-_PASSED = re.compile(r"^=* ?\d+ passed\b(?!.{0,200}\b(?:failed|errors?)\b).{0,200} in [\d.]{1,12}s\b")
+# the last line of pytest, and of others, where every test passed: what the tests printed before it was asked for
+_PASSED = re.compile(
+    r"^=* ?\d+ passed\b(?!.{0,200}\b(?:failed|errors?)\b).{0,200} in [\d.]{1,12}s\b"
+    r"|^(?P<all>\d{1,6}) (?:checks?|tests?|cases?),? (?P=all) (?:ok|passed)$"
+)
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
+# what a program prints at each of its steps
+_STEP = re.compile(
+    r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
+    r"|\d ?(?:it|samples|tokens)/s|\d%\|"
+)
+_STEPS = 2  # so many are no accident
+_GOES_ON = re.compile(
+    r"(?i)\bskipp(?:ed|ing)\b|\bretrying\b|\bfall(?:ing|s)? back\b|\bfell back\b|\bcontinuing\b|\bpruned\b"
+)
+_ILL = re.compile(
+    r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
+    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out"
+)
 
 _INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
@@ -119,12 +137,46 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     parts = [_without_source(part) for part in readings]
     files = tuple(seen for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
-    events = _ordered((event for part in parts for event in part.events if not _is_talk(event)), order)
+    seen = {each.name: each for each in files}
+    told = [event for part in parts for event in part.events if not _is_talk(event)]
+    traced = [trace for part in parts for trace in part.tracebacks]
+    survived = [event for event in told if _survived(event, told, traced, seen[event.line.file])]
+    events = _ordered((event for event in told if event not in survived), order)
     traces = sorted(
-        (trace for part in parts for trace in part.tracebacks),
+        (trace for trace in traced if not any(_holds(trace, event.line) for event in survived)),
         key=lambda trace: (order[trace.line.file], trace.line.number),
     )
     return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}))
+
+
+def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the process that met an error went on: it says so or made steps after it, and what ended it, if anything,
+    is an exception that no rule knows; whatever a launcher or another process says of a failure leaves it open."""
+    lasting = event.role is not Role.ROOT or event.category in _INNOCENT
+    if lasting or any(event.has(trait) for trait in ("sticky", "late", "warning", "device")):
+        return False
+    at = event.line.number
+    after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
+    steps = [n for n in sorted(after) if after[n].process == event.line.process and _STEP.search(after[n].text)]
+    if len(steps) < (0 if _GOES_ON.search(event.line.text) else _STEPS):
+        return False
+    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
+    if not later:
+        loud = (line for line in seen.loud if line.number > at)
+        return not any(_ILL.search(line.text) for line in (*after.values(), *loud)) and not any(
+            other.role is Role.ROOT and other.line.number > max([at, *steps])
+            for other in events
+            if other.line.file == seen.name
+        )
+    ends = next((each for each in later if each.line.process == event.line.process and each.kind), None)
+    if ends is None or (steps and ends.first.number < steps[:_STEPS][-1]):
+        return False
+    return not any(other.category not in _INNOCENT and _holds(ends, other.line) for other in events)
+
+
+def _holds(trace: Traceback, line: Line) -> bool:
+    """Whether a line stands within a traceback, its exception's message included."""
+    return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
 
 
 def _is_talk(event: Event) -> bool:
@@ -149,7 +201,10 @@ def _without_source(reading: Reading) -> Reading:
 
     events = tuple(replace(event, role=Role.ADVICE) if talks(event.line) else event for event in reading.events)
     traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
-    files = tuple(replace(seen, loud=()) if seen.name in code else seen for seen in reading.files)
+    files = tuple(
+        replace(seen, loud=tuple(line for line in seen.loud if seen.name not in code and not talks(line)))
+        for seen in reading.files
+    )
     return Reading(files, events, traces)
 
 

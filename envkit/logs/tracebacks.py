@@ -36,7 +36,9 @@ _OTHER_FRAMES = (
     re.compile(rf"^(?P<indent> *)(?P<file>[\w./~-]{{1,300}}\.pyx?):{_AT}:? in (?P<function>[\w<>.]{{1,200}})$"),
 )
 _CODE = re.compile(r"^(?:-{2,6}> ?\d{1,6}\b|> {1,8}\S|\s{1,8}\d{1,6}(?: |$)|[\s~^]{1,400}$)")
-_EXCEPTION = re.compile(r"^(?P<kind>(?:[A-Za-z_]\w{0,80}\.){0,10}(?P<name>[A-Za-z_]\w{0,100}))(?:: ?(?P<message>.*)|)$")
+_EXCEPTION = re.compile(
+    r"^(?!During: )(?P<kind>(?:[A-Za-z_]\w{0,80}\.){0,10}(?P<name>[A-Za-z_]\w{0,100}))(?:: ?(?P<message>.*)|)$"
+)
 _RAISED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Timeout|Failure|Fault|Abort(?:ed)?|Killed|Group|Failed|Refused|NotFound|OOM|Empty|Full|^(?:gai|h)?error|^timeout)$"
 )

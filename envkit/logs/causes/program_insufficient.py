@@ -24,7 +24,13 @@ _WRAPPER = re.compile(
 )
 _ENDED_WELL = re.compile(
     r"\b(?:completed|finished|ended) (?:successfully|without errors?)\b|\bshut(?:ting)? down cleanly\b"
-    r"|\bjob finished\b|\ball \d{1,6} \w{1,30} done\b"
+    r"|\bjob finished\b|\b[Tt]raining (?:has )?(?:finished|completed?|done)\b|\ball \d{1,6} \w{1,30} done\b"
+)
+# what a wrapper or a tool says last where nothing failed: pytest has its own (story.py)
+_NOTHING_FAILED = re.compile(
+    r"\b(?:exit(?:ed)?|ended)(?: with)?(?: exit)?(?: code| status)?:? 0\.?$|^OK(?: \(|$)|^build succeeded\b"
+    r"|^100% tests passed\b|^BUILD SUCCESSFUL\b"
+    r"|(?i:^(?:all )?(?:done|finished|completed|success)[.!]?(?:$|,| in \d))"
 )
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
@@ -32,7 +38,9 @@ _GPU = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(
-    r"(?:^|[\s\[(])(?:error|fatal(?: error)?|panic|exception|\w{1,60}(?:Error|Exception))\b\s{0,4}[:!\]]|\bE\d{4}:",
+    r"(?:^|[\s\[(])(?:error|fatal(?: error)?|panic|exception|\w{3,40} failed"
+    r"|\w{1,60}(?:Error|Exception))\b\s{0,4}[:!\]]"
+    r"|\bE\d{4}:",
     re.IGNORECASE,
 )
 # "tool: what: message", as commands, shells and engines complain
@@ -46,11 +54,26 @@ _HARMLESS = re.compile(
     r"warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0", re.IGNORECASE
 )
 _HEADING = re.compile(r"\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
-_CUES = (
-    ("host-resource", re.compile(r"memory|no space|quota|too many", re.IGNORECASE)),
-    ("container-config", re.compile(r"permission|not permitted|read-only", re.IGNORECASE)),
-    ("infra", re.compile(r"connect|network|timed? ?out|unreachable|resolve|http|certificate|registry", re.IGNORECASE)),
-    ("launch-config", re.compile(r"no such file|not found|does not exist|invalid (?:option|value)", re.IGNORECASE)),
+_CUES = tuple(
+    (cause, re.compile(words, re.IGNORECASE))
+    for cause, words in (
+        (
+            "corrupt-data",
+            r"unexpected (?:end|eof)|truncat|corrupt|checksum|\bcrc\b|not in gzip|do not match the hashes",
+        ),
+        ("host-resource", r"memory|no space|quota|too many|\bheap\b"),
+        ("container-config", r"permission|not permitted|read-only"),
+        ("infra", r"connect|network|timed? ?out|unreachable|resolve|http|certificate|registry|refused"),
+        (
+            "version-mismatch",
+            r"unsatisfiable|no solution|conflict|incompatible|not compatible|no matching distribution",
+        ),
+        (
+            "launch-config",
+            r"no such file|not found|does not exist|invalid (?:option|value|partition|\w{1,20} value)|unrecogni[sz]ed"
+            r"|missing (?:script|required|argument)|already (?:in use|allocated)|unable to allocate resources",
+        ),
+    )
 )
 _SIGNALS = {
     6: "the process ended itself by abort (signal 6), and what it said before that is missing",
@@ -76,7 +99,7 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     loud = [line for seen in story.files for line in seen.loud]
     if not lines or any(_COMPILER.search(line.text) for line in loud):
         return
-    said = [line for line in loud if _COMPLAINS.search(line.text) and not _HARMLESS.search(line.text)]
+    said = [line for line in loud if _speaks(line)]
     if any(line.file == lines[0].file and line.number < lines[0].number for line in said):
         return
     exits = [line for line in lines if _EXIT.search(line.text)]
@@ -104,9 +127,13 @@ def _signal(exits: Iterable[Line]) -> int:
 def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A log whose last line says that the program ended well: what it reported before that, it survived."""
     last = [seen.tail[-1] for seen in story.files if seen.tail]
-    if len(last) != 1 or not _ENDED_WELL.search(last[0].text) or not story.roots:
+    spoke = story.roots or story.tracebacks or any(seen.loud for seen in story.files)
+    if len(last) != 1 or len(story.ranks) > 1 or not spoke:
         return
-    later = max(event.line.number for event in story.roots)
+    ordered = any(event.has("order") for event in story.roots)  # who is asked to end may do so with 0
+    if not _ENDED_WELL.search(last[0].text) and (ordered or fatal(story) or not _NOTHING_FAILED.search(last[0].text)):
+        return
+    later = max((event.line.number for event in story.roots), default=0)
     if later >= last[0].number or any(event.category == OPEN for event in story.events):
         return
     why = f"the log ends well ({shortened(last[0].text)}), so the program survived what it reported before that"

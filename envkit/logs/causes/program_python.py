@@ -30,6 +30,19 @@ _GPU_FAULT = re.compile(
 )
 _NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")
 _LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
+# what the words of an exception say that its kind does not
+_SAID = (
+    ("corrupt-data", re.compile(
+        r"contains? (?:NaN|inf)|could not convert string to float|invalid literal for int|truncated|corrupt|not a gzip"
+        r"|[Uu]nexpected end of|Error tokenizing data|cannot reshape array|invalid header|bad magic")),
+    ("program-bug", re.compile(r"no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
+    ("infra", re.compile(r"\[Errno (?:111|110|113|101)\]|Connection refused|timed out|Name or service not known")),
+    ("host-resource", re.compile(r"\[Errno (?:28|122|24|12)\]|No space left|Too many open files")),
+)  # fmt: skip
+# what torch wraps a model in, which then hides the model's own names
+_WRAPS = re.compile(
+    r"^'(?:DistributedDataParallel|DataParallel|FullyShardedDataParallel|OptimizedModule)' object has no"
+)
 _MODULE_LACKS = re.compile(r"^module '?(?P<name>[\w.]+)'? has no attribute")
 _DOTTED = re.compile(r"^No module named '?(?P<name>\w+\.[\w.]+)'?")
 _MISSING = re.compile(r"^No module named '?(?P<name>\w+)'?")
@@ -146,6 +159,9 @@ def _cause(trace: Traceback) -> str:
     its caller was written for.
     """
     kind, message = short_kind(trace), words(trace)
+    said = next((cause for cause, words_of in _SAID if words_of.search(message)), "")
+    if said and kind in ("ValueError", "OperationalError", "OSError", "RuntimeError", "ReadError"):
+        return said
     if stated_by_name := exception_causes().get(kind):
         return stated_by_name
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
@@ -153,6 +169,8 @@ def _cause(trace: Traceback) -> str:
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
     in_library = bool(trace.frames) and bool(_LIBRARY.search(trace.frames[-1].file))
+    if kind == "AttributeError" and _WRAPS.search(message):
+        return "program-bug"
     if kind == "AttributeError" and (_MODULE_LACKS.search(message) or (in_library and "NoneType" not in message)):
         return "version-mismatch"
     if kind == "TypeError" and "unexpected keyword argument" in message:

@@ -6,10 +6,11 @@ ignores. It needs the standard library alone, and runs in an image as on a machi
 
 A job: ``argv``, ``folder`` (for its files), ``environ`` (added to this one; null takes a name away),
 ``companion`` (a folder that goes first into PYTHONPATH), ``budget_s``, ``quiet_s`` (how long it may be silent
-before its stacks are compared; 0 for ever), ``hang_after_s`` (how long its ranks may write down no step of their own;
-0 for ever; with ``spares_sleepers`` a rank that sleeps hangs no job), ``most_bytes`` of output that are kept, half of
-its beginning and half of its end, ``tools`` (py-spy, gdb) for stacks by their paths; or ``find``: names of tools
-to look for, with ``argv`` to look beside.
+before its stacks are compared; 0 for ever), ``hang_after_s`` (how long its ranks may write down no step of their own
+before they are suspected, and what each of them does goes to ``suspicions.txt``; 0 for ever; with ``hang_ends`` the job
+is ended then, else only where its stacks say that it cannot go on), ``most_bytes`` of output that are kept, half of its
+beginning and half of its end, ``tools`` (py-spy, gdb) for stacks by their paths; or ``find``: names of tools to look
+for, with ``argv`` to look beside.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import collections
 import contextlib
 import ctypes
 import glob
+import importlib
 import json
-import linecache
 import os
 import re
 import select
@@ -30,6 +31,9 @@ import sys
 import time
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, NamedTuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
+doings: Any = importlib.import_module("envkit_doing")
 
 SIGNAL = int(signal.SIGRTMAX) - 3  # as in envkit_companion
 MOST_PROCESSES = 4096  # of one command; the workers of eight ranks, their compilers' included, are some hundreds
@@ -56,6 +60,8 @@ _TOOL_S = 20.0  # for py-spy or gdb on one process
 _NATIVE = 8  # processes whose native stacks are read; each costs up to seconds
 _PATIENCE = 6  # times as long for ranks of which one's Python still moves: it may be slow, not stuck
 _AFAR = 3  # times as long where no rank is on this machine, so that nobody can be looked at
+_OF_GPUS = 3  # times as long where all ranks wait and one has a GPU: it spins, and a long kernel looks the same
+_OFTEN = 10  # looks in the time that ranks stand still, so that hours of it fill no disk
 
 
 class Process(NamedTuple):
@@ -195,6 +201,7 @@ class Supervisor:
         self.ticks: list[tuple[float, float]] = []
         self.steps: list[tuple[str, int, int]] = []  # the files of the ranks as they were seen last
         self.stepped = self.listed = time.monotonic()
+        self.suspected, self.suspicion = 0.0, ""  # after which time of standing still it was said last, and what
 
     # -- the command
 
@@ -305,9 +312,11 @@ class Supervisor:
     # -- ranks
 
     def stand_still(self, after: float) -> bool:
-        """Whether the ranks have stood still for ``after`` seconds: no step of any, no output, and in the second half
-        of the time the same stacks.  Ranks of which one still works get longer.  Whoever waits for a GPU uses a
-        processor all along, so that this says of a process without CUDA alone that it works."""
+        """Whether ranks that stand still are to be ended; says what they do once they have for ``after`` seconds.
+
+        They stand still while none makes a step and nothing is printed.  With ``hang_ends`` that time is the end, of
+        which ranks get more of which one still works.  Else only stacks end a job, by which nobody can go on.
+        """
         now = time.monotonic()
         if now - self.listed < _LOOK_S:
             return False
@@ -319,28 +328,93 @@ class Supervisor:
                 steps.append((path, seen.st_size, seen.st_mtime_ns))
         if sorted(steps) != self.steps:
             self.steps, self.stepped = sorted(steps), now
-        since = max(self.stepped, self.output.spoke)
-        if not steps or now - since < after / 2:
+        stood = self.stood()
+        if not steps or stood < after / 2:
             self.samples = []
+            self.go_on()
             return False
-        if self.samples and now - self.samples[-1]["after_s"] < after / 6:
+        if self.samples and now - self.samples[-1]["after_s"] < max(after / 6, stood / _OFTEN):
             return False
         self.sample(native=False)
-        if now - since < after or len(self.samples) < 2:
+        if stood < after or len(self.samples) < 2:
             return False
+        last = self.samples[-1]["processes"]
+        local = [name for name in last if any(f"-{name}." in path for path, _, _ in steps)]
+        works = any(self.works(name) for name in local)
+        if self.job.get("hang_ends"):
+            over = stood >= after * (_AFAR if not local else _PATIENCE if works else 1)
+        else:
+            gpus = any(int(name) in self.cuda for name in local)
+            over = not works and self.stuck(local, last) and stood >= after * (_OF_GPUS if gpus else 1)
+        if not over:
+            self.suspect(stood, local, last)
+        return over
+
+    def stood(self) -> float:
+        """For how many seconds no rank has made a step, and nothing was printed."""
+        return time.monotonic() - max(self.stepped, self.output.spoke)
+
+    def works(self, name: str) -> bool:
+        """Whether a process worked between the looks: its main thread moved, or it used a processor.  Whoever waits for
+        a GPU uses one all along, so that this says of a process without CUDA alone that it works."""
+        pictures = [one["processes"].get(name) for one in self.samples]
+        if len({_main_thread(picture) for picture in pictures}) > 1:
+            return True
         first, last = self.samples[0], self.samples[-1]
-        local = [name for name in last["processes"] if any(f"-{name}." in path for path, _, _ in steps)]
+        used = last["processes"][name]["ticks"] - first["processes"].get(name, last["processes"][name])["ticks"]
         most = _IDLE * os.sysconf("SC_CLK_TCK") * (last["after_s"] - first["after_s"])
-        begun = first["processes"]
-        used = {pid: each["ticks"] - begun.get(pid, each)["ticks"] for pid, each in last["processes"].items()}
-        works = any(
-            len({_main_thread(one["processes"].get(pid)) for one in self.samples}) > 1
-            or (int(pid) not in self.cuda and used[pid] > most)
-            for pid in local
+        return int(name) not in self.cuda and bool(used > most)
+
+    def stuck(self, local: list[str], last: dict[str, Any]) -> bool:
+        """Whether nobody can go on: every rank of the job is known, runs here and waits for others, or has ended.
+
+        A rank that has not begun, or runs elsewhere, may come yet.  Neither the launcher above a rank nor what a rank
+        started, a loader's workers, is one.
+        """
+        world = max((int(each["world"]) for each in last.values() if each["world"].isdigit()), default=0)
+        known = [path for path, _, _ in self.steps if not path.endswith(".old.jsonl")]
+        if not local or len(known) < world or any(last[name]["doing"] != doings.WAITS for name in local):
+            return False
+        families = set(local)
+        for name in local:
+            while (name := str(last[name]["parent"])) in last:
+                families.add(name)
+        for name, each in last.items():
+            above = name
+            while above in last and above not in families:
+                above = str(last[above]["parent"])
+            if above not in families and each["rank"] and each["python"]:
+                return False
+        return True
+
+    def suspect(self, stood: float, local: list[str], last: dict[str, Any]) -> None:
+        """Says that the ranks stand still, and what each of them does, whenever that is another or the time doubled."""
+        says: dict[str, list[str]] = {}
+        for name in local:
+            doing = doings.of(_main_thread(last[name]), last[name]["cuda"])
+            says.setdefault(str(doing), []).append(last[name]["rank"] or name)
+        does = " ".join(f"{last[name]['rank']} {last[name]['doing']}" for name in local)
+        told = "; ".join(
+            f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks[:8])} {said}"
+            for said, ranks in list(says.items())[:8]
         )
-        if self.job.get("spares_sleepers") and any(_sleeps(last["processes"].get(pid)) for pid in local):
-            return False  # it wakes again by itself, if in an hour: the budget ends what does not
-        return now - since >= after * (_AFAR if not local else _PATIENCE if works else 1)
+        if does == self.suspicion and stood < 2 * self.suspected:
+            return
+        self.suspected, self.suspicion = stood, does
+        self.remark(f"no rank made a step and nothing was printed for {stood:.0f} s: {told or 'no rank is here'}")
+
+    def go_on(self) -> None:
+        """Says that ranks that were suspected have gone on."""
+        if self.suspected:
+            self.remark(f"the ranks go on, after they stood still for {self.suspected:.0f} s or more")
+        self.suspected, self.suspicion = 0.0, ""
+
+    def remark(self, text: str) -> None:
+        """Adds a line to what is passed on while the command runs."""
+        with open(
+            os.path.join(self.folder, "suspicions.txt"), "a", encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write("".join(each if each.isprintable() else "?" for each in text) + "\n")
 
     # -- stacks
 
@@ -412,17 +486,20 @@ class Supervisor:
         """What is known of where one process is."""
         command = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
         environ = dict(part.partition("=")[::2] for part in _text(f"/proc/{pid}/environ").split("\0"))
+        python = _text(self.dump(pid), 200000, since) if since >= 0 else ""
         return {
             "parent": each.parent,
             "state": each.state,
             "command": command[:300],
             "rank": environ.get("RANK", environ.get("SLURM_PROCID", "")),
+            "world": environ.get("WORLD_SIZE", environ.get("SLURM_NTASKS", "")),
             "cuda": pid in self.cuda,
             "ticks": each.ticks,
             "waited": each.waited,
             "waits_in": _text(f"/proc/{pid}/wchan").strip("\0\n "),
             "kernel": _text(f"/proc/{pid}/stack")[:2000],
-            "python": _text(self.dump(pid), 200000, since) if since >= 0 else "",
+            "python": python,
+            "doing": doings.of(_thread_of(python), pid in self.cuda).what,
             "native": "",
         }
 
@@ -509,14 +586,14 @@ class Supervisor:
     def run(self) -> dict[str, Any]:
         """Runs the command to its end, or ends it; what is to be known of it."""
         started = time.monotonic()
-        ended, left = "stopped", 0
+        ended, left, stood = "stopped", 0, 0.0
         try:
             trouble = self.start()
             if trouble:
                 self.output.end()
                 return {"ended": "not-started", "error": trouble, "exit": None, "seconds": 0.0}
             ended = self.attend()
-            seconds = time.monotonic() - started
+            seconds, stood = time.monotonic() - started, self.stood()
             if ended == "exited":
                 end = time.monotonic() + 1.0  # what it left behind may still be writing its last words
                 while self.pipe >= 0 and time.monotonic() < end:
@@ -552,6 +629,7 @@ class Supervisor:
             "undying": undying,
             "busy": self.busy(),
             "samples": self.samples,
+            "stood_s": round(stood, 1),
         }
 
     def prune(self) -> None:
@@ -564,16 +642,11 @@ class Supervisor:
 
 def _main_thread(picture: dict[str, Any] | None) -> str:
     """The main thread's part of what faulthandler wrote, which it writes last."""
-    return re.split(r"(?m)^(?:Current thread|Thread) 0x", str(picture["python"]))[-1] if picture else ""
+    return _thread_of(str(picture["python"])) if picture else ""
 
 
-def _sleeps(picture: dict[str, Any] | None) -> bool:
-    """Whether the main thread's innermost line calls ``sleep``, and torch does not wait there for others."""
-    found = re.search(r'(?m)^  File "([^"\n]*)", line (\d+) in ', _main_thread(picture))
-    if found is None or "/torch/" in found[1]:
-        return False
-    linecache.checkcache(found[1])
-    return re.search(r"\bsleep\(", linecache.getline(found[1], int(found[2]))) is not None
+def _thread_of(python: str) -> str:
+    return re.split(r"(?m)^(?:Current thread|Thread) 0x", python)[-1]
 
 
 def find(names: list[str], argv: list[str]) -> dict[str, str]:
