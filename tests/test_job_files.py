@@ -442,6 +442,14 @@ def test_a_development_container_has_the_job_s_volumes_and_variables() -> None:
         exporters.devcontainer(LOCK, TASK)
 
 
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_a_development_container_without_gpus_asks_for_no_limit_that_serves_them_alone(gpus: int) -> None:
+    """An engine that may not raise a limit starts none that asks for it."""
+    made = json.loads(exporters.devcontainer(LOCK, replace(TASK, argv=(), gpus=gpus)))["runArgs"]
+    assert ("memlock=-1" in made, "nvidia.com/gpu=all" in made or "--device" in made) == (gpus > 0, gpus > 0)
+    assert "core=-1" in made
+
+
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 1), (2, 2), (3, 0)])
 def test_a_development_container_starts_unless_preflight_finds_something(code: int, ends: int, tmp_path: Path) -> None:
     (tmp_path / "envkit").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/told\nexit {code}\n')

@@ -208,12 +208,12 @@ def test_a_real_build_at_a_terminal_and_through_a_pipe(engine: DockerEngine, tmp
 
     def fresh(way: Callable[[str], str]) -> str:
         (context / "large").write_bytes(os.urandom(64 << 20))  # BuildKit is sent what it does not have yet
-        return way(code)
+        try:
+            return way(code)
+        finally:
+            engine.remove(tag)
 
-    try:
-        log, seen = fresh(piped), fresh(partial(at_terminal, columns=100))
-    finally:
-        engine.remove(tag)
+    log, seen = fresh(piped), fresh(partial(at_terminal, columns=100))
     steps = ("[files 2/3] COPY large /large", "[files 3/3] RUN sleep 1", "[other 2/2] RUN echo other >/other",
              "[2/3] COPY --from=files /large /large", "exporting to image")  # fmt: skip
     for text in (log, re.sub(r"[^\n]*\r\x1b\[K", "", seen)):  # what stays

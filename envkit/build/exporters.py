@@ -186,7 +186,7 @@ def devcontainer(lock: Lock, task: Task | None = None) -> str:
     arguments = [word for name in gpus for word in ("--device", name)]
     arguments += ["--shm-size", _size(task.shm or SHM_BYTES)]
     arguments += ["--memory", _size(task.memory)] if task.memory else []
-    for flag in run_flags(lock, flavor):
+    for flag in _of_file(lock, flavor, gpus):
         if flag.arguments[0] == "--ulimit":
             arguments += flag.arguments
     settings = {} if lock.preinstalled else {"python.defaultInterpreterPath": "/opt/venv/bin/python"}
