@@ -12,7 +12,7 @@ from fake_docker import FakeDocker
 
 from envkit.cli.options import ENGINES as OFFERED
 from envkit.cli.options import IMAGE_ENGINES, LOCK_ENGINES
-from envkit.engine import Ability, needs
+from envkit.engine import Ability, choice, needs
 from envkit.engine.choice import _MADE, ENGINES, connect, with_ability
 from envkit.engine.local import LocalEngine
 from envkit.engine.podman import PodmanEngine
@@ -80,3 +80,24 @@ def test_auto_takes_podman_where_no_docker_answers(tmp_path: Path, monkeypatch: 
     assert re.fullmatch(r"no docker engine answers: .*; using podman \d.*", said[-1])
     assert with_ability(Ability.DIGEST, said.append).name == "podman"
     assert set(_MADE) == set(ENGINES) - {"auto"}
+
+
+def test_an_ability_is_looked_for_past_engines_that_do_not_answer_or_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        where = "here"
+
+        def __init__(self, name: str, *abilities: Ability) -> None:
+            self.name, self.abilities = name, frozenset(abilities)
+
+    def silent() -> Engine:
+        raise Undecided("docker does not answer", "start it")
+
+    able, said = Engine("third", Ability.PUSH), list[str]()
+    monkeypatch.setattr(choice, "_MADE", {"first": silent, "second": lambda: Engine("second"), "third": lambda: able})
+    assert with_ability(Ability.PUSH, said.append) is able
+    assert said == ["docker does not answer; using third"]
+    with pytest.raises(Undecided, match="docker does not answer"):
+        with_ability(Ability.BUILD, said.append)
+    monkeypatch.setattr(choice, "_MADE", {"second": lambda: Engine("second")})
+    with pytest.raises(Undecided, match="no engine here can build an image"):
+        with_ability(Ability.BUILD, said.append)
