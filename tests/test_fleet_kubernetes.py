@@ -144,7 +144,7 @@ def daemonset(server: KubeServer, *names: str, **pod: Any) -> None:
 def found_by(server: KubeServer, kind: str, name: str, hosts: tuple[str, ...] = ()) -> FleetVerdict:
     carried = pods.listed(server.api(), "default", kind, name)
     made = gather.Gathered(fleet.run(hosts or carried.hosts))
-    for each in carried.told:
+    for each in carried.reports:
         gather.take(made, each, "the API server")
     return judge(made, 4e9)
 

@@ -19,7 +19,7 @@ from urllib.error import HTTPError
 
 import kube_cluster
 import pytest
-from clocks import PATIENCE_S, comes
+from clocks import PATIENCE_S, comes, spent
 from fleet import body, document, encoded, fault
 from kube_cluster import Cluster
 
@@ -27,6 +27,7 @@ from envkit.fleet.documents import Document
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes]  # four servers, and a process of envkit for each step
 
+NIGHTLY = pytest.mark.nightly  # `make kubernetes` runs these too
 JOBS = kube_cluster.ROOT / "docs" / "jobs"
 LABELS = {"nvidia.com/gpu.present": "true"}
 GPU_NODES = tuple(f"gpu-{number}" for number in range(1, 9))
@@ -231,6 +232,7 @@ def test_somebody_else_changes_the_node_first(cluster: Cluster) -> None:
     assert "Refusal: the API server refused with 409" in done.stderr and not marks(cluster, "gpu-1")[2]
 
 
+@NIGHTLY
 def test_a_server_that_is_down_comes_back_or_is_named(cluster: Cluster) -> None:
     report(cluster, cluster.bound("app=envkit-nodes", 8))
     server = cluster.servers["kube-apiserver"]
@@ -270,16 +272,18 @@ def test_the_rights_that_the_page_lists_are_enough_and_needed(cluster: Cluster) 
         cluster.kubectl("delete", "-f", str(RIGHTS))
 
 
+@NIGHTLY
 def test_a_thousand_nodes(cluster: Cluster) -> None:
     """Each with a Pod of the DaemonSet; one fails, one says nothing."""
     names = [f"big-{number:04}" for number in range(992)]
-    began = time.monotonic()
+    began, busy = time.monotonic(), cluster.spent() + spent()
     cluster.nodes(names, LABELS)
     pods = cluster.bound("app=envkit-nodes", 1000)
     report(cluster, pods, failed=["big-0007"], silent=["big-0500"])
-    there = time.monotonic()
+    there, worked = time.monotonic(), cluster.spent() + spent()
     code, said = envkit(cluster, "judge", WORD)
-    took = time.monotonic() - there
-    print(f"1,000 nodes, Pods and reports were there after {there - began:.1f} s, and judged in {took:.1f} s")
+    judged = f"judged in {time.monotonic() - there:.1f} s, {cluster.spent() + spent() - worked:.1f} s of a processor"
+    made = f"there after {there - began:.1f} s, {worked - busy:.1f} s of a processor"
+    print(f"1,000 nodes, Pods and reports: {made}; {judged}")
     cluster.many(lambda name: cluster.call("DELETE", f"/api/v1/nodes/{name}"), names)
     assert code == 1 and "998 of 1000 nodes ok; 2 failed (big-[0007,0500])" in said, said[:2000]

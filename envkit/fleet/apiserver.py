@@ -119,10 +119,10 @@ class Api:
             else:
                 if status < 300:
                     return _object(data)
-                said = _said(data)
+                sentence = _sentence(data)
                 if status not in _BUSY:
-                    raise Refusal(status, said)
-                why = f"the API server answers with {status}: {said}"
+                    raise Refusal(status, sentence)
+                why = f"the API server answers with {status}: {sentence}"
                 least = max(least, after)
             if time.monotonic() + least >= end:
                 raise Undecided(why, _FIX)
@@ -180,7 +180,7 @@ def _object(data: bytes) -> dict[str, Any]:
     return value
 
 
-def _said(data: bytes) -> str:
+def _sentence(data: bytes) -> str:
     """The sentence of an answer that is an error: a Status of Kubernetes, or whatever a proxy in between wrote."""
     try:
         value = json.loads(data)

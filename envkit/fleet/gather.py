@@ -18,7 +18,7 @@ from envkit.fleet import folder as folders
 from envkit.fleet import frames, pods
 from envkit.fleet.documents import MOST_BYTES, MOST_RUN_BYTES, Beat, Document, Refused, Run, belongs, decoded, read_as
 from envkit.fleet.links import MOST_ROUNDS
-from envkit.fleet.pods import Carried, Told
+from envkit.fleet.pods import Carried, NodeReport
 from envkit.fleet.trials import Answer, Plan, Record
 from envkit.records import dataclass
 from envkit.system import files
@@ -100,7 +100,7 @@ def gather(place: Path, also: Sequence[Path], hosts: tuple[str, ...]) -> Gathere
     if os.path.isdir(place):
         _read_folder(made, place)
     for path, found in read:
-        for each in found.told:
+        for each in found.reports:
             take(made, each, str(path))
     return made
 
@@ -119,7 +119,7 @@ def _assumed(place: Path, hosts: tuple[str, ...], read: Sequence[tuple[Path, Car
     runs = {
         (one.document.head.run, one.document.head.nonce, one.document.head.level)
         for _, found in read
-        for one in found.told
+        for one in found.reports
         if one.document is not None
     }
     if len(runs) > 1:
@@ -253,7 +253,7 @@ def _content(path: Path, most: int = MOST_BYTES) -> bytes:
         raise Refused(f"it cannot be read: {files.why(error)}", damaged=True) from error
 
 
-def take(made: Gathered, each: Told, source: str) -> None:
+def take(made: Gathered, each: NodeReport, source: str) -> None:
     """Adds what a carrier says of one node."""
     if each.note:
         made.notes[each.node] = each.note
@@ -278,6 +278,6 @@ def _carried(path: Path) -> Carried:
             f"{path} cannot be read: {files.why(error)}", "name a run's folder, a log, or Pods as JSON"
         ) from error
     if data.lstrip()[:1] == b"{":
-        return Carried(tuple(pods.told(pods.in_file(data, path))))
+        return Carried(tuple(pods.reports(pods.in_file(data, path))))
     framed = frames.documents(data.split(b"\n"))
-    return Carried(tuple(Told(one.node, one.document, one.refused) for one in framed))
+    return Carried(tuple(NodeReport(one.node, one.document, one.refused) for one in framed))

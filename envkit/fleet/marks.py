@@ -59,8 +59,8 @@ def marks_of(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _missing(node: Mapping[str, Any]) -> tuple[str, ...]:
     """The marks that a failed node lacks; a cordon of somebody else is one."""
-    held = marks_of(node) + (("cordon",) if _part(node, "spec").get("unschedulable") else ())
-    return tuple(each for each in ("condition", "taint", "cordon") if each not in held)
+    present = marks_of(node) + (("cordon",) if _part(node, "spec").get("unschedulable") else ())
+    return tuple(each for each in ("condition", "taint", "cordon") if each not in present)
 
 
 def found_at(api: Api, machine: str) -> dict[str, Any] | None:
@@ -123,14 +123,14 @@ def to_unmark(api: Api, verdict: FleetVerdict) -> tuple[Step, ...]:
     steps: list[Step] = []
     for machine, all_ in behind.items():
         node = found_at(api, machine) if machine in ours else None
-        held = marks_of(node) if node else ()
-        if not held:
+        marks = marks_of(node) if node else ()
+        if not marks:
             continue
         if bad := next((one for one in all_ if one.state is not State.OK), None):
             why = f"it is {bad.state.value} in this run: {bad.sentence}"
             steps.append(Step(bad.node, machine, why_not=why))
         else:
-            steps.append(Step(all_[0].node, machine, held))
+            steps.append(Step(all_[0].node, machine, marks))
     return tuple(steps)
 
 
@@ -208,13 +208,13 @@ def _with_marks(api: Api, node: dict[str, Any], step: Step, run: str) -> dict[st
 
 def _unmarked(api: Api, node: dict[str, Any]) -> dict[str, Any]:
     """The condition goes first: whose the rest is, is known until the end."""
-    held = marks_of(node)
-    if "condition" in held:
+    marks = marks_of(node)
+    if "condition" in marks:
         node = _condition(api, node, {"$patch": "delete"})
     spec: dict[str, Any] = {}
-    if "taint" in held:
+    if "taint" in marks:
         spec["taints"] = [each for each in _parts(_part(node, "spec"), "taints") if each.get("key") != TAINT]
-    if "cordon" in held:
+    if "cordon" in marks:
         spec["unschedulable"] = None
     return _changed(api, node, {TAINT: None, CORDONED: None}, spec)
 

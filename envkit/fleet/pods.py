@@ -29,7 +29,7 @@ _SOON = frozenset(("ContainerCreating", "PodInitializing"))  # what a container 
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeReport:
     """What a carrier says of a node: its document, or why there is none; ``note`` is the carrier's own word of it.
 
     ``machine`` is the node of Kubernetes, "" where nobody says; ``running`` whether its Pod may still answer.
@@ -47,7 +47,7 @@ class Told:
 class Carried:
     """All that one carrier says; ``hosts`` are the nodes that were to answer, where it knows."""
 
-    told: tuple[Told, ...]
+    reports: tuple[NodeReport, ...]
     hosts: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ def asked(word: str, environ: Mapping[str, str]) -> Carried:
 def listed(api: Api, space: str, kind: str, name: str) -> Carried:
     """The Pods of a "job", "jobset" or "daemonset" in the namespace ``space``, and the nodes that were to answer."""
     hosts, selector = _KINDS[kind](api, space, name)
-    return Carried(tuple(told(api.items(f"/api/v1/namespaces/{space}/pods", {"labelSelector": selector}))), hosts)
+    return Carried(tuple(reports(api.items(f"/api/v1/namespaces/{space}/pods", {"labelSelector": selector}))), hosts)
 
 
 def _job(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
@@ -151,13 +151,13 @@ def in_file(data: bytes, path: Path) -> list[Mapping[str, Any]]:
         ) from error
 
 
-def told(pods: Sequence[Mapping[str, Any]]) -> Iterator[Told]:
+def reports(pods: Sequence[Mapping[str, Any]]) -> Iterator[NodeReport]:
     """What Pods say of their nodes."""
     for pod in pods:
         yield from _pod(pod)
 
 
-def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
+def _pod(pod: Mapping[str, Any]) -> Iterator[NodeReport]:
     """The termination message of a Pod's containers: two lines of a document, or what the kubelet says of its end."""
     about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
     labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
@@ -195,11 +195,11 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[Told]:
     for message in messages:
         try:
             document = decoded(message.encode())
-            yield Told(document.head.node, document, note=one_line(note), machine=machine)
+            yield NodeReport(document.head.node, document, note=one_line(note), machine=machine)
         except Refused as refused:
-            yield Told(node, refused=refused, note=one_line(note), machine=machine)
+            yield NodeReport(node, refused=refused, note=one_line(note), machine=machine)
     if not messages and node:
-        yield Told(node, note=one_line(note), machine=machine, running=running)
+        yield NodeReport(node, note=one_line(note), machine=machine, running=running)
 
 
 def _meant_for(pod: Mapping[str, Any]) -> str:
