@@ -170,3 +170,7 @@ def test_a_long_step_is_cut_and_the_key_of_a_mount_is_not_shown() -> None:
     assert [line for line in said if isinstance(line, Live)] == [long, "[2/9] RUN make it"]
     assert said[1].startswith(f"{long} ") and said[3].startswith("[2/9] RUN make it ") and len(said) == 4
     assert progress.step == "[3/9] ENV A=b"
+    for line in ("STEP 1/2: FROM base AS cuda", "STEP 2/2: RUN a", "STEP 1/2: FROM base", "STEP 2/2: RUN b"):
+        progress.line(line)
+    live = [line for line in said if isinstance(line, Live)]
+    assert live[2:] == ["[cuda 2/2] RUN a", "[2/2] RUN b"]

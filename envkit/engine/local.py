@@ -36,11 +36,13 @@ from envkit.engine import (
     cannot,
     where_they_lie,
 )
+from envkit.engine.transfer import Transfer
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.system import files, proc
 from envkit.system.no_room import refused
 from envkit.system.proc import Completed
+from envkit.system.terminal import Live
 
 ISOLATION_LABEL = "io.envkit.isolation"
 _COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made again
@@ -180,7 +182,14 @@ class LocalEngine:
 
     def _uv(self, argv: list[str], environment: Mapping[str, str], say: Say, deadline: float) -> None:
         budget = max(1.0, deadline - time.monotonic())
-        done = proc.run(argv, timeout_s=budget, env=environment, on_line=lambda line: say(f"uv: {line.strip()}"))
+        came = Transfer()
+
+        def progress(line: str) -> None:
+            say(f"uv: {line.strip()}")
+            if came.line(line) and str(came):
+                say(Live(f"downloaded {came}"))
+
+        done = proc.run(argv, timeout_s=budget, env=environment, on_line=progress)
         if done.timed_out:
             raise Undecided(f"uv did not end within {budget:.0f} s", "check the speed of the network, and run again")
         if done.exit == 0:

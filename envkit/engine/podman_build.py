@@ -23,6 +23,7 @@ from envkit.system.terminal import Live
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+/\d+): (.*)$")
 _KEPT = 30  # lines of a step that are shown when it fails
+_STAGE = re.compile(r"FROM .+ AS (\S+)", re.I)
 _FAILED = re.compile(r'^Error: (?:building at STEP ".*"|error building at STEP ".*"): (.*)$')
 # A line of buildah's own that says nothing of a step.
 _OWN = re.compile(r"^(?:--> |\[Warning\]|(?:\[\d+/\d+\] )?COMMIT |Successfully tagged |Getting image source)")
@@ -37,6 +38,7 @@ class Progress:
         self._say = say
         self._shown = False  # whether the step that runs is one to tell of
         self._began = time.monotonic()
+        self._stage = ""
         self.step = ""
         self.tail: deque[str] = deque(maxlen=_KEPT)
         self.reason = ""
@@ -47,7 +49,10 @@ class Progress:
         if opened := _STEP.match(text):
             self._ended(f"{time.monotonic() - self._began:.1f} s")
             title = re.sub(r" --mount=\S+|: [0-9a-f]{16}; ", " ", opened[2])
-            self.step, self._began = " ".join(f"[{opened[1]}] {title}".split())[:100], time.monotonic()
+            if title.startswith("FROM "):
+                named = _STAGE.fullmatch(title)
+                self._stage = f"{named[1]} " if named else ""
+            self.step, self._began = " ".join(f"[{self._stage}{opened[1]}] {title}".split())[:100], time.monotonic()
             self.tail.clear()
             self._shown = title.startswith(_SELF_MADE)
             if self._shown:
