@@ -245,6 +245,22 @@ def test_a_job_that_is_cancelled_evicted_or_started_again(server: KubeServer) ->
     assert "Pod a on gpu-0: Failed, Evicted" in said[0] and "Pod b on gpu-1: Pending, being deleted" in said[1]
 
 
+def test_a_pod_that_went_with_its_job_accuses_no_node(server: KubeServer) -> None:
+    """Number 1 failed, and Kubernetes took away number 2 with the Job; without that, number 2 never came."""
+    path = "/apis/batch/v1/namespaces/default/jobs/train"
+    for number in range(2):
+        index = {"annotations": {"batch.kubernetes.io/job-completion-index": str(number)}}
+        bad = encoded(document(str(number), body(found=(fault(),)) if number else None)).decode()
+        server.pod(f"p{number}", f"gpu-{number}", {"job-name": "train"}, metadata=index, **ended("", message=bad))
+    server.put(path, spec=indexed(3))
+    assert [one.state for one in found_by(server, "job", "train").nodes] == [State.OK, State.FAIL, State.FAIL]
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    server.put(path, spec=indexed(3), status={"conditions": [failed]})
+    nodes = found_by(server, "job", "train").nodes
+    assert [one.state for one in nodes] == [State.OK, State.FAIL, State.UNKNOWN]
+    assert nodes[2].sentence == "its Pod is gone, for the Job train failed: BackoffLimitExceeded"
+
+
 def test_a_job_without_numbers_needs_a_list_of_its_nodes(server: KubeServer) -> None:
     server.put("/apis/batch/v1/namespaces/default/jobs/train", spec=indexed(3, "NonIndexed"))
     assert pods.listed(server.api(), "default", "job", "train").hosts == ()

@@ -45,14 +45,15 @@ class Gathered:
     """What was found of a run: the documents and the last heartbeat of each node, what a carrier says of it beside
     ("OOMKilled"), the trials of links, and what was rejected.
 
-    ``machines`` are the nodes of Kubernetes on which a node's Pod is, ``running`` the nodes whose Pod has not ended."""
+    ``machines`` are the nodes of Kubernetes on which a node's Pod is, ``open`` says why a node that left nothing may be
+    well."""
 
     run: Run
     documents: dict[str, list[Document]] = field(default_factory=dict)
     beats: dict[str, Beat] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
-    running: set[str] = field(default_factory=set)
+    open: dict[str, str] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
     record: Record = field(default_factory=Record)
     expected: frozenset[str] = field(init=False)
@@ -259,8 +260,8 @@ def take(made: Gathered, each: NodeReport, source: str) -> None:
         made.notes[each.node] = each.note
     if each.machine:
         made.machines[each.node] = each.machine
-    if each.running:
-        made.running.add(each.node)
+    if each.open:
+        made.open[each.node] = each.open
     if each.document is not None:
         made.add(each.document, source)
     elif each.refused is not None:

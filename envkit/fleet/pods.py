@@ -32,7 +32,7 @@ _SOON = frozenset(("ContainerCreating", "PodInitializing"))  # what a container 
 class NodeReport:
     """What a carrier says of a node: its document, or why there is none; ``note`` is the carrier's own word of it.
 
-    ``machine`` is the node of Kubernetes, "" where nobody says; ``running`` whether its Pod may still answer.
+    ``machine`` is the node of Kubernetes, "" where nobody says; ``open`` is why no document is no fault.
     """
 
     node: str
@@ -40,7 +40,7 @@ class NodeReport:
     refused: Refused | None = None
     note: str = ""
     machine: str = ""
-    running: bool = False
+    open: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,29 @@ def asked(word: str, environ: Mapping[str, str]) -> Carried:
 
 def listed(api: Api, space: str, kind: str, name: str) -> Carried:
     """The Pods of a "job", "jobset" or "daemonset" in the namespace ``space``, and the nodes that were to answer."""
-    hosts, selector = _KINDS[kind](api, space, name)
-    return Carried(tuple(reports(api.items(f"/api/v1/namespaces/{space}/pods", {"labelSelector": selector}))), hosts)
+    hosts, selector, over = _KINDS[kind](api, space, name)
+    found = tuple(reports(api.items(f"/api/v1/namespaces/{space}/pods", {"labelSelector": selector})))
+    there = {one.node for one in found}
+    return Carried((*found, *(NodeReport(host, open=over) for host in hosts if over and host not in there)), hosts)
 
 
-def _job(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+def _job(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     job = api.get(f"/apis/batch/v1/namespaces/{space}/jobs/{name}")
-    return _numbered(f"the Job {name}", _mapping(job, "spec")), f"job-name={name}"
+    return _numbered(f"the Job {name}", _mapping(job, "spec")), f"job-name={name}", _over(job, f"the Job {name}")
 
 
-def _jobset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+def _over(made: Mapping[str, Any], what: str) -> str:
+    """Why a Pod may be gone that was there: of a Job that failed, Kubernetes deletes all that still run."""
+    for each in _list(_mapping(made, "status"), "conditions"):
+        if each.get("type") == "Failed" and each.get("status") == "True":
+            return f"its Pod is gone, for {what} failed: {one_line(str(each.get('reason', '?')))}"
+    return ""
+
+
+def _jobset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     """The Pods of the one Job that a JobSet makes of its one template; several would have the same numbers."""
-    spec = _mapping(api.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space}/jobsets/{name}"), "spec")
+    made = api.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space}/jobsets/{name}")
+    spec = _mapping(made, "spec")
     jobs = _list(spec, "replicatedJobs")
     if len(jobs) != 1 or jobs[0].get("replicas", 1) != 1:
         raise UsageError(
@@ -102,7 +113,8 @@ def _jobset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
             f"name one of them: {ASKED}{space}/job/NAME, as `kubectl get jobs -n {space}` shows it",
         )
     inner = _mapping(_mapping(jobs[0], "template"), "spec")
-    return _numbered(f"the JobSet {name}", inner), f"jobset.sigs.k8s.io/jobset-name={name}"
+    label = f"jobset.sigs.k8s.io/jobset-name={name}"
+    return _numbered(f"the JobSet {name}", inner), label, _over(made, f"the JobSet {name}")
 
 
 def _numbered(what: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -115,7 +127,7 @@ def _numbered(what: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, range(many)))
 
 
-def _daemonset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
+def _daemonset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     """The nodes that have the labels which its Pods ask for."""
     spec = _mapping(api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"), "spec")
     pod = _mapping(_mapping(spec, "template"), "spec")
@@ -126,7 +138,7 @@ def _daemonset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str]:
         )
     nodes = api.items("/api/v1/nodes", {"labelSelector": _selector(_mapping(pod, "nodeSelector"))}, names_only=True)
     names = tuple(str(_mapping(node, "metadata").get("name", "")) for node in nodes)
-    return names, _selector(_mapping(_mapping(spec, "selector"), "matchLabels"))
+    return names, _selector(_mapping(_mapping(spec, "selector"), "matchLabels")), ""
 
 
 def _selector(labels: Mapping[str, Any]) -> str:
@@ -199,7 +211,7 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[NodeReport]:
         except Refused as refused:
             yield NodeReport(node, refused=refused, note=one_line(note), machine=machine)
     if not messages and node:
-        yield NodeReport(node, note=one_line(note), machine=machine, running=running)
+        yield NodeReport(node, note=one_line(note), machine=machine, open="it may still answer" if running else "")
 
 
 def _meant_for(pod: Mapping[str, Any]) -> str:

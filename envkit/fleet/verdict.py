@@ -241,12 +241,12 @@ def _absent(made: _Judged, found: Gathered, rejected: Sequence[Rejected], now: f
     other = f"; a file there is no answer of this run: {rejected[0].why}" if rejected else ""
     if any(one.damaged for one in rejected):
         made.open(Cause.DAMAGED, f"its document is damaged: {next(one.why for one in rejected if one.damaged)}{note}")
-    elif beat is None and made.node in found.running:
-        made.open(Cause.RUNNING, f"it may still answer{note}")
+    elif beat is None and made.node in found.open:
+        made.open(Cause.RUNNING, f"{found.open[made.node]}{note}")
     elif beat is None:
         fix = "see whether the launcher could start a process there, and whether it reaches the shared folder"
         made.fail(Cause.NEVER_STARTED, f"it never started: there is no sign of it{note}{other}", fix)
-    elif now < beat.started + budget + GRACE_S and (not note or made.node in found.running):
+    elif now < beat.started + budget + GRACE_S and (not note or made.node in found.open):
         made.open(Cause.RUNNING, f"it is still at {_level(beat.level)}")
     else:
         made.started, made.ended = beat.started, beat.at
