@@ -43,7 +43,8 @@ def text(tables: dict[str, list[tuple[str, str, str]]]) -> str:
         "",
         f"{count}, written by `scripts/file_table.py` from the pages in `envkit/kb`. Each page says why, the fix, the",
         "threshold with its origin, and shows files that fire the check and files, as near to them as can be, that do",
-        "not; the tests judge all of them. `envkit explain CHECK` prints a page.",
+        "not; the tests judge all of them. `envkit explain CHECK` prints a page. [Examples](check_examples.md)",
+        "has one of each check of Dockerfiles, beside what hadolint and env-doctor say of it.",
     ]
     for name, table in tables.items():
         lines += ["", f"### {name}", "", "| check | severity | holds when it passes |", "|---|---|---|"]

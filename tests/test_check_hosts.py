@@ -230,6 +230,11 @@ def test_the_table_of_checks_is_current() -> None:
     assert done.returncode == 0, "run `python scripts/file_table.py`"
 
 
+def test_the_examples_say_what_envkit_says() -> None:
+    done = subprocess.run([sys.executable, "scripts/example_table.py", "--check"], cwd=ROOT, timeout=60)
+    assert done.returncode == 0, "run `python scripts/example_table.py`, and ask the others of a new check"
+
+
 def test_the_page_names_what_there_is() -> None:
     said = (ROOT / "docs" / "check.md").read_text()
     for name in judged.FIELDS:

@@ -17,12 +17,16 @@ from envkit.subjects.packages import Packages
 _SAME_FILES = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
 _SUFFIX = re.compile(r"(.+?)-cu(?:da)?([0-9]{2})(?:[0-9]|x)?\Z")
 _EXTRA = re.compile(r"cuda([0-9]{2})(?:-|_|\Z)")
+_CONDA = re.compile(r"cudatoolkit|cuda-toolkit|cuda-version|cuda-runtime|cuda")  # conda's CUDA, not that of torch
 _PINNED = re.compile(r"triton|nvidia-(?:cudnn|nccl)-cu[0-9]{2}")  # by torch's own wheel
 _FRAMEWORKS = ("onnxruntime-gpu", "tensorflow", "tensorflow-gpu", "ctranslate2", "paddlepaddle-gpu", "faster-whisper")
 
 
 def _major(one: Install, facts: Facts) -> tuple[str, str]:
     """The CUDA major that a package is for and how that is known, ("", "") where nothing says so."""
+    if one.manager == "conda":
+        found_here = re.match(r"=*\s*([0-9]+)", one.specifier) if _CONDA.fullmatch(one.name) else None
+        return (found_here[1], f"{one.name}{one.specifier}") if found_here else ("", "")
     named = _SUFFIX.fullmatch(one.name)
     if named:
         return named[2], f"the name {one.name}"
@@ -38,7 +42,7 @@ def _major(one: Install, facts: Facts) -> tuple[str, str]:
 
 def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """No package is for another CUDA major than torch."""
-    listed = [(one, *_major(one, facts)) for one in sure(packages) if not one.constraint and one.manager != "conda"]
+    listed = [(one, *_major(one, facts)) for one in sure(packages) if not one.constraint]
     named = [(one, major, why) for one, major, why in listed if major]
     skip_if(not named, "no package but torch is for one CUDA major")
     torch = need_torch(packages)

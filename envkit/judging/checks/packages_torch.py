@@ -21,12 +21,16 @@ _PIP_KINDS = ("requirements", "conda", "pyproject")
 
 
 def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """torch has a wheel for the Python, or for one of the Pythons, that the file names.  Source: the wheels' tags."""
+    """torch has a wheel for the Python, or for one of the Pythons, that the file names.
+
+    Source: the tags of the wheels, beyond whose Pythons the packages of PyTorch's own channel of conda never go.
+    """
     skip_if(not packages.pythons and packages.python.missing, packages.python.missing)
     if not packages.torches and any(one.name == "torch" and one.marker for one in packages.installs):
         raise Skip("a marker chooses torch by something that the file does not fix")
     torch = need_torch(packages)
-    skip_if(torch.method == "conda", "conda itself chooses the Pythons that it builds torch for")
+    ours = any(one.name == "pytorch-cuda" and one.sure for one in packages.installs)  # of PyTorch's own channel alone
+    skip_if(torch.method == "conda" and not ours, "conda itself chooses the Pythons that it builds torch for")
     version = need_release(torch, "the installer takes one that has a wheel")
     misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
     if misfit:
