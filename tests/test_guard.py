@@ -455,3 +455,17 @@ def test_a_spec_asks_for_a_guard() -> None:
 def test_a_guard_that_cannot_be_is_refused(line: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_spec(LEAST + line + "\n", Path("/srv/envkit.toml"))
+
+
+def test_a_child_that_hangs_in_the_driver_is_waited_for_no_longer_than_its_time() -> None:
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        with ends():
+            assert guard._reaped(child, time.monotonic() - 1.0) is None
+    finally:
+        os.kill(child, signal.SIGKILL)
+    status = guard._reaped(child, time.monotonic() + 60.0)
+    assert status is not None and os.WTERMSIG(status) == signal.SIGKILL
