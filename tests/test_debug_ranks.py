@@ -103,6 +103,36 @@ def test_the_first_collective_that_differs_is_named(
     assert "rank 0 calls all_reduce of [4] float32" in found.cause and word in found.cause
 
 
+def test_another_order_in_a_job_that_ended_well_is_told_and_what_may_differ_is_not(tmp_path: Path) -> None:
+    """NCCL and gloo may carry out what does not fit together, and give wrong numbers without a word."""
+    gathers = {"op": "all_gather", "shape": [[4]], "numel": 4, "dtype": "float32"}
+    for name, other in (
+        ("order", {"op": "broadcast", "peers": {"src": 0}}),
+        ("sizes", all_reduce(8)),
+        ("uneven", {**gathers, "numel": 5, "shape": [[5]]}),
+        ("same", all_reduce()),
+    ):
+        for rank in (0, 1):
+            first = gathers if name == "uneven" else all_reduce()
+            written(tmp_path / name, rank, [all_reduce(), other if rank else first, all_reduce()])
+    said = {name: ranks.corrupted(ranks.read(ran(tmp_path / name, "exited"))) for name in ("order", "sizes")}
+    assert all(each and each.cause_class == "rank-desync" for each in said.values())
+    assert said["order"] and "rank 1 calls broadcast src 0" in said["order"].cause
+    for name in ("uneven", "same"):
+        assert ranks.corrupted(ranks.read(ran(tmp_path / name, "exited"))) is None
+
+
+def test_groups_that_share_a_name_alone_are_not_compared_once_a_job_ended_well(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path, rank, [])
+        rows: list[Mapping[str, Any]] = [{"e": "group", "g": "5", "ranks": [rank], "backend": "gloo", "default": False}]
+        call = all_reduce() if rank else {"op": "broadcast", "peers": {"src": 0}}
+        rows += [{"e": "in", "n": 1, "g": "5", "s": 1, "at": AT, **call}, {"e": "out", "n": 1}]
+        with open(tmp_path / f"ranks-one-{100 + rank}.jsonl", "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert ranks.corrupted(ranks.read(ran(tmp_path, "exited"))) is None
+
+
 def test_other_roots_differ_and_other_shapes_of_as_many_elements_do_not(tmp_path: Path) -> None:
     for rank, root in ((0, 0), (1, 1)):
         written(tmp_path / "roots", rank, [{"op": "broadcast", "peers": {"src": root}, "left": False}])
@@ -622,7 +652,7 @@ rank = int(os.environ["RANK"])
 dist.init_process_group("gloo", rank=rank, world_size=2)
 for step in range(3):
     tensor = Tensor()
-    if step == 2 and sys.argv[1] != "clean":
+    if step == 2 and sys.argv[1] not in ("clean", "order"):
         if rank == 1:
             if sys.argv[1] == "sleeps":
                 time.sleep(4)  # and goes on
@@ -634,6 +664,8 @@ for step in range(3):
                 time.sleep(600)  # stuck
         else:
             tensor.waits = sys.argv[1] == "stuck"
+    if sys.argv[1] == "order" and (step, rank) == (1, 1):
+        dist.all_gather_object([], tensor)
     dist.all_reduce(tensor)
 sys.stdout.write(f"rank {rank} is done\\n")  # in one piece: the ranks share the output
 """
@@ -642,7 +674,13 @@ sys.stdout.write(f"rank {rank} is done\\n")  # in one piece: the ranks share the
 @pytest.mark.parametrize(
     "case",
     # slow is to work, and sleeps to sleep, for longer than a hang is given
-    ["stuck", pytest.param("slow", marks=pytest.mark.slow), pytest.param("sleeps", marks=pytest.mark.slow), "clean"],
+    [
+        "stuck",
+        "order",
+        pytest.param("slow", marks=pytest.mark.slow),
+        pytest.param("sleeps", marks=pytest.mark.slow),
+        "clean",
+    ],
 )
 def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "launcher.py").write_text(LAUNCHER)
@@ -661,6 +699,10 @@ def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch:
         assert "rank 1 sleeps at" in made.cause and "job.py" in made.cause
         assert [row.state for row in made.ranks] == ["waits", "elsewhere"]
         assert "ranks side by side" in render.text(made)
+    elif case == "order":
+        assert (made.verdict, made.exit) == (Verdict.FOUND, 0)
+        assert "collective 2 of the default group is not the same on all ranks" in made.cause
+        assert "rank 1 calls all_gather_object" in made.cause and "job.py" in made.cause
     else:
         assert (made.verdict, made.cause, made.exit) == (Verdict.CLEAN, "", 0)
         said = (tmp_path / "out" / "as-is" / "output.txt").read_text()

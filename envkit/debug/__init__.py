@@ -255,8 +255,12 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
             session.state = replace(session.state, told=by_ranks, goes_on="" if by_ranks else goes_on)
             if by_ranks:
                 return by_ranks.cause
-        if session.request.hang_after_s and ran.succeeded and (stood := ran.suspicions()):
-            return f"it went on after it stood still: {stood[0]}"
+        if session.request.hang_after_s and ran.succeeded:
+            session.state = replace(session.state, told=ranks.corrupted(ranks.read(ran)))
+            if session.state.told:
+                return session.state.told.cause
+            if stood := ran.suspicions():
+                return f"it went on after it stood still: {stood[0]}"
         crashed = ran.crashed()
         return told.deaths(crashed, ran.exit) if crashed else ""
     session.state = replace(state, stories={**state.stories, name: told.read(texts)})

@@ -25,6 +25,7 @@ HANG_AFTER_S = 10.0
 _LARGEST = 4 << 20  # of one file; the companion begins again after one
 _UNEQUAL = ("all_to_all", "all_to_all_single", "new_group", "barrier", "monitored_barrier")
 _OBJECTS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
+_EQUAL = {"all_reduce", "broadcast", "reduce"}  # operations whose tensors have one size on all ranks
 _RECEIVES = ("recv", "irecv")
 _SENDS = ("send", "isend")
 _MEET = "order sends and receives so that each send meets its receive, or use batch_isend_irecv"
@@ -333,6 +334,12 @@ def unended(ranks: Sequence[Rank], seconds: float, stood_s: float, hang_after_s:
     return f"the command had not ended after {seconds:.0f} s, and its ranks may go on: {said}"
 
 
+def corrupted(ranks: Sequence[Rank]) -> Diagnosis | None:
+    """The first collective that differs between the ranks of a job that came to its end all the same: its results are
+    not what any rank asked for.  Sizes count where an operation wants them equal."""
+    return _order(ranks, ended_well=True)
+
+
 def _gradients(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
     """Parameters under DDP that gave a gradient on some ranks and not on others, or on none."""
     for index in range(max((len(rank.models) for rank in ranks), default=0)):
@@ -435,10 +442,12 @@ def _in_backward(rank: Rank) -> bool:
 _FIX_ORDER = "let all ranks issue the same collectives with the same sizes in the same order"
 
 
-def _order(ranks: Sequence[Rank]) -> Diagnosis | None:
+def _order(ranks: Sequence[Rank], ended_well: bool = False) -> Diagnosis | None:
     """The first collective of a group that is not the same on all its ranks."""
     for group in _groups(ranks):
         members = [rank for rank in ranks if rank.issued(group.name)]
+        if ended_well and any(rank.groups.get(group.name, group).ranks != group.ranks for rank in members):
+            continue  # groups that only share their name
         lists = {rank.rank: rank.issued(group.name) for rank in members}
         if len(lists) < 2:
             continue
@@ -449,6 +458,8 @@ def _order(ranks: Sequence[Rank]) -> Diagnosis | None:
             if len(here) < 2:
                 break
             found = _differing(here)
+            if found and ended_well and found[0] == "sizes" and not {call.op for call in here.values()} <= _EQUAL:
+                continue
             if found:
                 return _desync(group, seq, *found, ranks)
     return None

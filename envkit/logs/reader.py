@@ -282,9 +282,9 @@ class _File:
         return _Read(file, list(self._events(quoted)), traces, self._years)
 
     def _fails_unquoted(self) -> bool:
-        """Whether anything that is no quotation tells of a failure."""
+        """Whether anything that is no quotation tells of a failure of its own; what launchers report is another's."""
         kept = (each for bucket in self._buckets.values() for each in bucket.first)
-        return any(not each.quoted and each.role in (Role.ROOT, Role.CASCADE) for each in kept)
+        return any(not each.quoted and each.role is Role.ROOT for each in kept)
 
     def _plain(self, pieces: Iterable[Piece]) -> tuple[Line, ...]:
         return tuple(spoken.line for piece in pieces for spoken in self._spoken(piece) if spoken.line.text.strip())
@@ -564,7 +564,7 @@ def _wrapped(spoken: _ParsedLine, following: Sequence[_ParsedLine]) -> list[str]
 # --- talk -------------------------------------------------------------------------------------------------------------
 
 _STATED = re.compile(
-    r"\b\w*(?:Error|Exception|Warning|Failure)\b\W|what\(\)|NCCL (?:WARN|INFO)|NVRM|terminate called|^\s*$"
+    r"\b\w*(?:Error|Exception|Warning|Failure)\b\W|^ptxas\b|what\(\)|NCCL (?:WARN|INFO)|NVRM|terminate called|^\s*$"
 )
 _SPEAKER = re.compile(
     r"(?i:\b(?:I|I'm|I've|I'd|we|we're|we've|my|our|your|you're|think|guess|maybe|perhaps|probably|seems?|suspect"
@@ -579,6 +579,9 @@ _FUNCTION = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z']+")
 _COMMENT = re.compile(r"\s*(?:#(?!\d)|//|/\*|--\s|<!--|;;|rem\s)")
+_HEADED = re.compile(
+    r"\s*#{2,6} (?:\d{1,3}(?:\.\d{1,3}){0,3}\.? )?$"
+)  # what is a heading's whole text is printed, not said
 _TABLE = re.compile(r"\s*\| ?(?:`|\[[^\]\n]{1,200}\]\(|\*\*)")  # a row of a table in Markdown
 _GREP = re.compile(r"[\w./-]{1,200}\.(?:py|cc|cpp|cu|cuh|c|h|hpp|md|rst|sh|yml|yaml)[:-]\d{1,6}[:-]\s*")
 # a hit of grep in what is no program, and inline code in a sentence of a document
@@ -613,7 +616,7 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
         return False  # the command itself is what the row asks for
     if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT)):
-        return True
+        return said.prompt or not _HEADED.match(lead)
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
         return True
     if _NONE.match(line.text, len(lead) + _length(match, line.text[len(lead) :])):
