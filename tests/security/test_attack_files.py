@@ -54,6 +54,7 @@ FILES: dict[tuple[str, str], Words] = {
     ("doctor", "expect"): lambda odd: ["doctor", "--expect", odd],
     ("doctor", "saved"): lambda odd: ["doctor", "--from", odd],
     ("explain", "beside"): lambda odd: ["explain", __file__, "--observations", odd],
+    ("explain", "run"): lambda odd: ["explain", __file__, "--run", odd],
     ("preflight", "host"): lambda odd: ["preflight", "--level", "passive", "--host", odd],
     ("preflight", "python"): lambda odd: ["preflight", "--level", "passive", "--python", odd],
     ("preflight", "expect"): lambda odd: ["preflight", "--level", "passive", "--expect", odd],
