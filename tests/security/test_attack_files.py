@@ -66,6 +66,7 @@ FILES: dict[tuple[str, str], Words] = {
     ("debug", "python"): lambda odd: ["debug", "--precision", "model:make", "--python", odd],
     ("check", "host"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--host", odd],
     ("check", "baseline"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--baseline", odd],
+    ("check", "fleet"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--fleet", odd],
     ("check", "config"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--config", odd],
     ("judge", "saved"): lambda odd: ["judge", odd],
     ("judge", "also"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--also", odd],
