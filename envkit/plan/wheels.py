@@ -43,8 +43,12 @@ _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the
 MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
-# A line of a pylock, as uv writes it, that is one wheel of several, and the platforms at the end of its name.
-_WHEEL_LINE = re.compile(r'^ +\{ url = "[^"\n]*-([^"/\n-]*)\.whl", .*\},\n', re.MULTILINE)
+# A line of a pylock, as uv writes it, that is one wheel of several: the one Python that it is for, if there is one (a
+# "cp311-cp311" in its name), and the platforms at the name's end.
+_WHEEL_LINE = re.compile(
+    r'^ +\{ url = "[^"\n]*?(?:-cp(?P<python>[0-9]+)-cp(?P=python))?-(?P<platforms>[^"/\n-]*)\.whl", .*\},\n',
+    re.MULTILINE,
+)
 
 
 def uv_version() -> str:
@@ -238,7 +242,9 @@ class Uv:
             held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
             answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
         self._compile(name, requirements, answer, flags, constraints, alone)
-        return _packages(answer.read_text(encoding="utf-8"))
+        others = tuple(each.machine for each in Platform if each.machine != self.place.machine)
+        machines = others if "--universal" in flags else (self.place.machine,)
+        return _packages(answer.read_text(encoding="utf-8"), str(self.place.python).replace(".", ""), machines)
 
     def requirers(self, requirements: tuple[str, ...], *flags: str) -> dict[str, tuple[str, ...]]:
         """Who requires each distribution that ``requirements`` come to, by name; from uv's cache where it can."""
@@ -301,9 +307,10 @@ class Uv:
 
 
 @functools.lru_cache(maxsize=4)
-def _packages(pylock: str) -> list[Package]:
-    """The packages of a pylock; the index and the cache nearly always answer the same."""
-    found = tomllib.loads(_WHEEL_LINE.sub(_for_linux, pylock)).get("packages", [])
+def _packages(pylock: str, python: str, machines: tuple[str, ...]) -> list[Package]:
+    """The packages of a pylock, without wheels that ``python`` ("311") takes on none of the ``machines``; the index and
+    the cache nearly always answer the same."""
+    found = tomllib.loads(_WHEEL_LINE.sub(partial(_may_fit, python, machines), pylock)).get("packages", [])
     return [package for package in found if isinstance(package, dict)]
 
 
@@ -374,10 +381,16 @@ def ranks_of(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
     return MappingProxyType({tag: rank for rank, tag in reversed(list(enumerate(ordered)))})
 
 
-def _for_linux(line: re.Match[str]) -> str:
-    """The line if an image could take its wheel: of another system there are more than of Linux, and reading them as
+def _may_fit(python: str, machines: tuple[str, ...], line: re.Match[str]) -> str:
+    """The line if an image could take its wheel: most are for another system, machine or Python, and reading them as
     TOML is half of what a large lock costs this process."""
-    return line[0] if any(part.startswith(("any", "manylinux", "linux_")) for part in line[1].split(".")) else ""
+    exact, platforms = line["python"], line["platforms"].split(".")
+    if exact and exact != python:
+        return ""
+    fits = any(
+        each == "any" or (each.startswith(("manylinux", "linux_")) and each.endswith(machines)) for each in platforms
+    )
+    return line[0] if fits else ""
 
 
 def wheel_of(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
