@@ -346,7 +346,7 @@ def test_failed_nodes_are_drained_and_return_once_they_are_ok(cluster: Cluster, 
     reasons = cluster.run("sinfo", "-h", "-N", "-o", "%N %E")[1]
     assert "n2 envkit slurm-17.0: host-gpu-lost: GPU 3 is gone" in reasons and "n4 fan broken" in reasons
     again = cluster.run(sys.executable, "-m", "envkit", "drain", str(failed), "--apply")
-    assert again[0] == 0 and "by envkit" in again[1] and "0 of 0 commands" in again[2], again
+    assert again[0] == 0 and "by envkit" in again[1] and "0 of 0 changes" in again[2], again
     os.killpg(job.pid, signal.SIGTERM)
     job.communicate(timeout=120)
     assert comes(lambda: cluster.state("n3") == "drained", 0.2)
