@@ -237,7 +237,7 @@ def lock(
     may_stay_open: Collection[str] = (),
     warn: Say | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-    afterwards: list[Callable[[], None]] | None = None,
+    afterwards: Callable[[Callable[[], None]], None] = lambda each: each(),
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
@@ -249,7 +249,8 @@ def lock(
 
     A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
     ``may_stay_open`` names the part; ``warn``, by default ``say``, is told what it leaves open.  ``meanwhile`` is
-    called while uv solves; to ``afterwards`` is added what says which wheels are not the newest, as uv still finds out.
+    called while uv solves; ``afterwards`` gets what says which wheels are not the newest, which uv still finds out, and
+    calls it, by default at once.
     Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the
     package index, the base or the Debian archive could not be had.
     """
@@ -323,11 +324,7 @@ def lock(
         for line in cpu.doubtful(wheels, facts):
             (warn or say)(line)
     _one_line(choice, wheels)
-    say_held_back = partial(_said_held_back, behind, warn or say)
-    if afterwards is None:
-        say_held_back()
-    else:
-        afterwards.append(say_held_back)
+    afterwards(partial(_said_held_back, behind, warn or say))
     at = begun.system()
     made = replace(_made(spec, choice, at, wheels, epoch, begun.installer()), sources=built.rows(wheels))
     left = {*locks.unpinned(made), *(locks.weaker(made, previous) if previous else ())}

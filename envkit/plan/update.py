@@ -144,7 +144,7 @@ def new_lock(
             may_stay_open=may_stay_open,
             warn=warn,
             meanwhile=meanwhile,
-            afterwards=afterwards,
+            afterwards=afterwards.append,
         )
 
     if spec.build:

@@ -26,14 +26,9 @@ def conda_activate_fails(dockerfile: Dockerfile) -> Iterator[Finding]:
         asked += 1
         if _HOOK.search(step.value) or "BASH_ENV" in step.env or _sourced(dockerfile, step):
             continue
-        ends = not forgiven(step, at) and _stops(step, at)
-        yield found(
-            f"`{command.program} activate` is not known to the shell of this RUN, so that "
-            + ("the build ends here" if ends else "what follows goes into another environment"),
-            command.span,
-            Severity.ERROR if ends else Severity.WARNING,
-            "write `. /opt/conda/etc/profile.d/conda.sh &&` before it, or `conda run -n NAME COMMAND`",
-        )
+        why = f"`{command.program} activate` is not known to the shell of this RUN"
+        fix = "write `. /opt/conda/etc/profile.d/conda.sh &&` before it, or `conda run -n NAME COMMAND`"
+        yield _unknown(step, at, why, "what follows goes into another environment", fix)
     skip_if(not asked, "no RUN activates an environment by `conda activate`")
 
 
@@ -44,14 +39,9 @@ def run_needs_bash(dockerfile: Dockerfile) -> Iterator[Finding]:
         asked += dash
         if command.words[0].text != "source" or not dash or told:
             continue
-        ends = not forgiven(step, at) and _stops(step, at)
-        yield found(
-            "/bin/sh of the base is dash, which has no `source`, so that "
-            + ("the build ends here" if ends else "what follows runs without it"),
-            command.span,
-            Severity.ERROR if ends else Severity.WARNING,
-            'write `.` in its place, or `SHELL ["/bin/bash", "-c"]` before this RUN',
-        )
+        why = "/bin/sh of the base is dash, which has no `source`"
+        fix = 'write `.` in its place, or `SHELL ["/bin/bash", "-c"]` before this RUN'
+        yield _unknown(step, at, why, "what follows runs without it", fix)
     skip_if(not asked, "no RUN is known to have dash for its shell")
 
 
@@ -99,6 +89,13 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
             seen.add(number)
             if shell < len(steps):
                 break  # the stages that are FROM this one have its shell
+
+
+def _unknown(step: Step, at: int, why: str, otherwise: str, fix: str) -> Finding:
+    """The shell of a step does not know the word of its command number ``at``: the build ends, or what is said."""
+    ends = not forgiven(step, at) and _stops(step, at)
+    said = f"{why}, so that {'the build ends here' if ends else otherwise}"
+    return found(said, step.commands[at].span, Severity.ERROR if ends else Severity.WARNING, fix)
 
 
 def _stops(step: Step, at: int) -> bool:
