@@ -13,6 +13,7 @@ from typing import Any
 
 from envkit.fleet.acting import reason_for
 from envkit.fleet.apiserver import Api, Refusal, name_in
+from envkit.fleet.pods import part, parts
 from envkit.fleet.verdict import FleetVerdict, NodeVerdict, State
 from envkit.records import dataclass
 
@@ -36,30 +37,19 @@ class Step:
     reason: str = ""
 
 
-def _part(item: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        found = item.get(key)
-        item = found if isinstance(found, dict) else {}
-    return item
-
-
-def _parts(item: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    return [each for each in item.get(key) or () if isinstance(each, dict)]
-
-
 def marks_of(node: Mapping[str, Any]) -> tuple[str, ...]:
     """The marks of envkit's own that a node has: "condition", "taint", "cordon"."""
-    spec, annotations = _part(node, "spec"), _part(node, "metadata", "annotations")
-    conditions = _parts(_part(node, "status"), "conditions")
+    spec, annotations = part(node, "spec"), part(node, "metadata", "annotations")
+    conditions = parts(part(node, "status"), "conditions")
     made = ["condition"] if any(each.get("type") == CONDITION for each in conditions) else []
-    made += ["taint"] if any(each.get("key") == TAINT for each in _parts(spec, "taints")) else []
+    made += ["taint"] if any(each.get("key") == TAINT for each in parts(spec, "taints")) else []
     made += ["cordon"] if spec.get("unschedulable") and CORDONED in annotations else []
     return tuple(made)
 
 
 def _missing(node: Mapping[str, Any]) -> tuple[str, ...]:
     """The marks that a failed node lacks; a cordon of somebody else is one."""
-    present = marks_of(node) + (("cordon",) if _part(node, "spec").get("unschedulable") else ())
+    present = marks_of(node) + (("cordon",) if part(node, "spec").get("unschedulable") else ())
     return tuple(each for each in ("condition", "taint", "cordon") if each not in present)
 
 
@@ -105,7 +95,7 @@ def _running(api: Api, machine: str) -> list[dict[str, Any]]:
 
 def _stays(pod: Mapping[str, Any]) -> bool:
     """Whether a Pod belongs to the node: one of a DaemonSet, or of the kubelet's own files."""
-    owners = _parts(_part(pod, "metadata"), "ownerReferences")
+    owners = parts(part(pod, "metadata"), "ownerReferences")
     return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
 
@@ -113,9 +103,9 @@ def to_unmark(api: Api, verdict: FleetVerdict) -> tuple[Step, ...]:
     """What returns each node to service that is ok in this run and that has marks of envkit's."""
     # Of all nodes but their names and annotations, of which envkit's own is there as long as its marks are.
     ours = {
-        _part(node, "metadata").get("name")
+        part(node, "metadata").get("name")
         for node in api.items("/api/v1/nodes", {}, names_only=True)
-        if TAINT in _part(node, "metadata", "annotations")
+        if TAINT in part(node, "metadata", "annotations")
     }
     behind: dict[str, list[NodeVerdict]] = {}  # several Pods may have run on one
     for one in verdict.nodes:
@@ -194,7 +184,7 @@ def _with_marks(api: Api, node: dict[str, Any], step: Step, run: str) -> dict[st
     spec: dict[str, Any] = {}
     annotations: dict[str, Any] = {TAINT: run}
     if "taint" in missing:
-        spec["taints"] = [*_parts(_part(node, "spec"), "taints"), _OURS]
+        spec["taints"] = [*parts(part(node, "spec"), "taints"), _OURS]
     if "cordon" in missing:
         spec["unschedulable"], annotations[CORDONED] = True, "true"
     if spec:
@@ -213,7 +203,7 @@ def _unmarked(api: Api, node: dict[str, Any]) -> dict[str, Any]:
         node = _condition(api, node, {"$patch": "delete"})
     spec: dict[str, Any] = {}
     if "taint" in marks:
-        spec["taints"] = [each for each in _parts(_part(node, "spec"), "taints") if each.get("key") != TAINT]
+        spec["taints"] = [each for each in parts(part(node, "spec"), "taints") if each.get("key") != TAINT]
     if "cordon" in marks:
         spec["unschedulable"] = None
     return _changed(api, node, {TAINT: None, CORDONED: None}, spec)
@@ -223,13 +213,13 @@ def _changed(
     api: Api, node: Mapping[str, Any], annotations: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
     """One change of the node as it was read: the server refuses it with 409 where it is another one by now."""
-    about = _part(node, "metadata")
+    about = part(node, "metadata")
     body = {"metadata": {"resourceVersion": about.get("resourceVersion"), "annotations": annotations}, "spec": spec}
     return api.patch(f"/api/v1/nodes/{name_in(str(about.get('name', '')))}", "merge", body)
 
 
 def _condition(api: Api, node: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
     """The one condition of envkit's; the server merges conditions by their type."""
-    name = name_in(str(_part(node, "metadata").get("name", "")))
+    name = name_in(str(part(node, "metadata").get("name", "")))
     body = {"status": {"conditions": [{"type": CONDITION, **values}]}}
     return api.patch(f"/api/v1/nodes/{name}/status", "strategic", body)

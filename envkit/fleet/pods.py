@@ -91,12 +91,12 @@ def listed(api: Api, space: str, kind: str, name: str) -> Carried:
 
 def _job(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     job = api.get(f"/apis/batch/v1/namespaces/{space}/jobs/{name}")
-    return _numbered(f"the Job {name}", _mapping(job, "spec")), f"job-name={name}", _over(job, f"the Job {name}")
+    return _numbered(f"the Job {name}", part(job, "spec")), f"job-name={name}", _over(job, f"the Job {name}")
 
 
 def _over(made: Mapping[str, Any], what: str) -> str:
     """Why a Pod may be gone that was there: of a Job that failed, Kubernetes deletes all that still run."""
-    for each in _list(_mapping(made, "status"), "conditions"):
+    for each in parts(part(made, "status"), "conditions"):
         if each.get("type") == "Failed" and each.get("status") == "True":
             return f"its Pod is gone, for {what} failed: {one_line(str(each.get('reason', '?')))}"
     return ""
@@ -105,14 +105,14 @@ def _over(made: Mapping[str, Any], what: str) -> str:
 def _jobset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     """The Pods of the one Job that a JobSet makes of its one template; several would have the same numbers."""
     made = api.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space}/jobsets/{name}")
-    spec = _mapping(made, "spec")
-    jobs = _list(spec, "replicatedJobs")
+    spec = part(made, "spec")
+    jobs = parts(spec, "replicatedJobs")
     if len(jobs) != 1 or jobs[0].get("replicas", 1) != 1:
         raise UsageError(
             f"the JobSet {name} makes several Jobs, whose Pods have the same numbers",
             f"name one of them: {ASKED}{space}/job/NAME, as `kubectl get jobs -n {space}` shows it",
         )
-    inner = _mapping(_mapping(jobs[0], "template"), "spec")
+    inner = part(jobs[0], "template", "spec")
     label = f"jobset.sigs.k8s.io/jobset-name={name}"
     return _numbered(f"the JobSet {name}", inner), label, _over(made, f"the JobSet {name}")
 
@@ -129,16 +129,16 @@ def _numbered(what: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _daemonset(api: Api, space: str, name: str) -> tuple[tuple[str, ...], str, str]:
     """The nodes that have the labels which its Pods ask for."""
-    spec = _mapping(api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"), "spec")
-    pod = _mapping(_mapping(spec, "template"), "spec")
-    if _mapping(_mapping(pod, "affinity"), "nodeAffinity"):
+    spec = part(api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"), "spec")
+    pod = part(spec, "template", "spec")
+    if part(pod, "affinity", "nodeAffinity"):
         raise UsageError(
             f"the DaemonSet {name} chooses its nodes by an affinity, which envkit does not read",
             "choose them by nodeSelector, or name them with --hosts",
         )
-    nodes = api.items("/api/v1/nodes", {"labelSelector": _selector(_mapping(pod, "nodeSelector"))}, names_only=True)
-    names = tuple(str(_mapping(node, "metadata").get("name", "")) for node in nodes)
-    return names, _selector(_mapping(_mapping(spec, "selector"), "matchLabels")), ""
+    nodes = api.items("/api/v1/nodes", {"labelSelector": _selector(part(pod, "nodeSelector"))}, names_only=True)
+    names = tuple(str(part(node, "metadata").get("name", "")) for node in nodes)
+    return names, _selector(part(spec, "selector", "matchLabels")), ""
 
 
 def _selector(labels: Mapping[str, Any]) -> str:
@@ -171,9 +171,9 @@ def reports(pods: Sequence[Mapping[str, Any]]) -> Iterator[NodeReport]:
 
 def _pod(pod: Mapping[str, Any]) -> Iterator[NodeReport]:
     """The termination message of a Pod's containers: two lines of a document, or what the kubelet says of its end."""
-    about, status = _mapping(pod, "metadata"), _mapping(pod, "status")
-    labels = {**_mapping(about, "labels"), **_mapping(about, "annotations")}
-    machine = str(_mapping(pod, "spec").get("nodeName", ""))
+    about, status = part(pod, "metadata"), part(pod, "status")
+    labels = {**part(about, "labels"), **part(about, "annotations")}
+    machine = str(part(pod, "spec").get("nodeName", ""))
     node = str(labels.get(_INDEX, "")) or machine or _meant_for(pod)
     note = f"Pod {about.get('name', '?')}{f' on {machine}' if machine not in ('', node) else ''}: "
     note += str(status.get("phase", "?"))
@@ -181,18 +181,18 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[NodeReport]:
         note += f", {status['reason']}"
     if about.get("deletionTimestamp"):
         note += ", being deleted"
-    for conditions in _list(status, "conditions"):
+    for conditions in parts(status, "conditions"):
         if conditions.get("status") == "False" and conditions.get("message"):
             note += f", {conditions['message']}"
             break
     messages: list[str] = []
     # The scheduler has no place for it yet, most often because a job has the GPUs: that is no fault of a node.
     running = any(
-        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in _list(status, "conditions")
+        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in parts(status, "conditions")
     )
-    for each in (*_list(status, "initContainerStatuses"), *_list(status, "containerStatuses")):
-        state, before = _mapping(each, "state"), _mapping(_mapping(each, "lastState"), "terminated")
-        ended, waits = _mapping(state, "terminated"), _mapping(state, "waiting")
+    for each in (*parts(status, "initContainerStatuses"), *parts(status, "containerStatuses")):
+        state, before = part(each, "state"), part(each, "lastState", "terminated")
+        ended, waits = part(state, "terminated"), part(state, "waiting")
         # While a container that failed waits to be started again, its message is that of the last start.
         last = ended or before
         running |= "running" in state or waits.get("reason") in _SOON
@@ -216,22 +216,24 @@ def _pod(pod: Mapping[str, Any]) -> Iterator[NodeReport]:
 
 def _meant_for(pod: Mapping[str, Any]) -> str:
     """The node of a Pod of a DaemonSet that waits for a place there, "" of any other Pod."""
-    wanted = _mapping(_mapping(pod, "spec"), "affinity")
-    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        wanted = _mapping(wanted, step)
-    for term in _list(wanted, "nodeSelectorTerms"):
-        for each in _list(term, "matchFields"):
+    wanted = part(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in parts(wanted, "nodeSelectorTerms"):
+        for each in parts(term, "matchFields"):
             names = each.get("values")
             if each.get("key") == "metadata.name" and isinstance(names, list) and len(names) == 1:
                 return str(names[0])
     return ""
 
 
-def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = item.get(key)
-    return found if isinstance(found, dict) else {}
+def part(item: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """The mapping that ``keys`` lead to in an object of the API; an empty one where it has none there."""
+    for key in keys:
+        found = item.get(key)
+        item = found if isinstance(found, dict) else {}
+    return item
 
 
-def _list(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def parts(item: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The mappings in the list at ``key``; none where there is no list."""
     found = item.get(key)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
