@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from envkit.model import is_observation
+from envkit.patterns import pattern
 
 HIDDEN = "[hidden]"
 
@@ -39,9 +40,9 @@ _NO_VALUE = (
 _COUNT = r"(?![\w.-]{0,99}token[ \t]{0,9}:[ \t]{0,9}[0-9.]{1,7}(?:[a-z%]{0,3}/|[,;]?(?:\s|\Z)))"
 _QUOTED = r"(\\?[\"'])[^\"'\n]{1,999}[\"']?"
 
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_SECRET_NAME = pattern(_NAME, re.IGNORECASE)
 # Of a variable these say enough; in running text the same words mean most often something else.
-_SECRET_VARIABLE = re.compile(r"[A-Z0-9_]*(?:KEY|AUTH|PASS|PWD|JWT|BEARER|CREDS?|COOKIE|_PAT)", re.IGNORECASE)
+_SECRET_VARIABLE = pattern(r"[A-Z0-9_]*(?:KEY|AUTH|PASS|PWD|JWT|BEARER|CREDS?|COOKIE|_PAT)", re.IGNORECASE)
 _NO_SECRETS = ("PWD", "OLDPWD")
 # Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, npm, Google.
 SHAPES = (
@@ -126,8 +127,8 @@ def redacted_text(text: str) -> str:
 
 
 def _hidden(text: str) -> str:
-    for pattern, replacement in _compiled():
-        text = pattern.sub(replacement, text)
+    for form, replacement in _compiled():
+        text = form.sub(replacement, text)
     return text
 
 
@@ -180,16 +181,16 @@ def _plain(value: Any, name: str = "") -> Any:
 
 # Found in files that people write.
 
-_TOKEN = re.compile(rf"(?<![A-Za-z0-9_])(?:{SHAPES})|-----BEGIN [A-Z ]*PRIVATE KEY-----")
-_CERTAIN_NAME = re.compile(
+_TOKEN = pattern(rf"(?<![A-Za-z0-9_])(?:{SHAPES})|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_CERTAIN_NAME = pattern(
     r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|SECRET|SECRETS|CREDENTIALS?|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"
     r"|SECRET_?KEY|AUTH_?KEY|LICENSE_?KEY|KEY_?SECRET)(?:$|_(?!FILE|PATH|DIR|NAME|ID|URL|TYPE|LENGTH|LEN|LIMIT|TTL|COUNT"
     r"|SIZE|TIMEOUT|EXPIR|HOST|PORT|PARALLEL|POLICY|MIN|MAX|METHOD|MODE))",
     re.IGNORECASE,
 )
-_GLUED = re.compile(r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$", re.IGNORECASE)
+_GLUED = pattern(r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$", re.IGNORECASE)
 _LONGEST = 200  # characters of a name or value that are looked at; no secret of a person is longer
-_NO_CERTAIN_NAME = re.compile(
+_NO_CERTAIN_NAME = pattern(
     r"^(?:OLD)?PWD$|^MAX_|^NUM_|_(?:DIR|FILE|PATH|URL|ID)$|TOKENIZER|NO_?PASS|WITHOUT_PASSWORD", re.IGNORECASE
 )
 _STAND_INS = """
@@ -199,7 +200,7 @@ _STAND_INS = """
     github build time only not real value string user admin root postgres mysql redis docker jupyter notebook hidden
     sk pk id abc abcd abcdef qwerty letmein welcome local localhost dev demo"""
 _STAND_IN_WORDS = frozenset(_STAND_INS.split())
-_COUNTED = re.compile(r"(?:0+|1?2?3?4?5?6?7?8?9?0?|(?:123)+|1+|9+)\Z")
+_COUNTED = pattern(r"(?:0+|1?2?3?4?5?6?7?8?9?0?|(?:123)+|1+|9+)\Z")
 
 
 def surely_names_secret(name: str) -> bool:

@@ -63,7 +63,7 @@ def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
 
 # The rooms of envkit/ in one order: a room may import those of earlier rows alone.
 FLOORS = (
-    ("records",),
+    ("patterns", "records"),
     ("errors", "model", "payload", "versions"),
     ("credentials",),
     ("facts", "system"),

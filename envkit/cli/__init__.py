@@ -7,7 +7,6 @@ Data goes to stdout, talk to stderr.  Every module that costs time is imported b
 from __future__ import annotations
 
 import atexit
-import gc
 import io
 import os
 import sys
@@ -26,9 +25,6 @@ for _group in ("generate", "exports", "packages", "images", "jobs", "machines", 
 
 def main() -> None:
     """The console script."""
-    # What modules make stays to the end.  By default the collector looks at it again with each 700 new objects, which
-    # takes 70 ms of a lock; what can be garbage between two looks is some MB.
-    gc.set_threshold(50_000)
     if sys.stderr is None:  # closed by the caller; what is printed to no file would go to stdout
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from envkit.facts import Facts, ImageTag
 from envkit.model import Observed, Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base
 from envkit.versions import Cuda, Torch
@@ -66,29 +67,29 @@ def split(reference: str) -> Reference:
 
 _NOT_LETTER = r"(?<![a-zA-Z])"
 # "cuda:1.4.0" is the image's own release: no image is of a CUDA with one digit below 7.
-_CUDA_DOTTED = re.compile(
+_CUDA_DOTTED = pattern(
     _NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
-_CUDA_SHORT = re.compile(_NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
-_CUDNN = re.compile(_NOT_LETTER + r"cudnn[-_]?v?([0-9](?:\.[0-9]{1,2}){0,3})?(?![0-9])", re.I)
-_OS = re.compile(
+_CUDA_SHORT = pattern(_NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
+_CUDNN = pattern(_NOT_LETTER + r"cudnn[-_]?v?([0-9](?:\.[0-9]{1,2}){0,3})?(?![0-9])", re.I)
+_OS = pattern(
     _NOT_LETTER + r"(ubuntu|debian|rockylinux|rocky|centos|ubi|almalinux|oraclelinux|amzn|amazonlinux|fedora|alpine)"
     r"[-_:]?([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])",
     re.I,
 )
-_PYTHON = re.compile(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?([0-9]{1,2})(\.[0-9]{1,2})?(?![0-9])", re.I)
-_TORCH = re.compile(
+_PYTHON = pattern(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?([0-9]{1,2})(\.[0-9]{1,2})?(?![0-9])", re.I)
+_TORCH = pattern(
     _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
-_TORCH_SHORT = re.compile(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
-_LEADING_CUDA = re.compile(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
-_LEADING_TORCH = re.compile(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
-_ROCM = re.compile(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
-_ROCM_NAME = re.compile(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
-_CPU = re.compile(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
+_TORCH_SHORT = pattern(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
+_LEADING_CUDA = pattern(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
+_LEADING_TORCH = pattern(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
+_ROCM = pattern(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
+_ROCM_NAME = pattern(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
+_CPU = pattern(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
 _FLAVORS = ("devel", "runtime", "base")
 _OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
-_WORDS = re.compile(r"[-_.:/]")
+_WORDS = pattern(r"[-_.:/]")
 
 
 def _cuda(text: str) -> str:
@@ -194,7 +195,7 @@ def _without_gpu(base: Base, via: str) -> Base:
 
 # ---------------------------------------------------------------- nvidia/cuda
 
-_NVIDIA = re.compile(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)-(.+)")
+_NVIDIA = pattern(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)-(.+)")
 
 
 def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -321,10 +322,10 @@ def _never(tag: str, tags: frozenset[str]) -> _Published:
 
 # ---------------------------------------------------------------- pytorch/pytorch
 
-_PYTORCH = re.compile(
+_PYTORCH = pattern(
     r"v?([0-9]+\.[0-9]+(?:\.[0-9]+)?)-cuda([0-9]+(?:\.[0-9]+){0,2})(?:-cudnn([0-9]+(?:\.[0-9]+)*))?-(devel|runtime)"
 )
-_PYTORCH_PART = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(devel|runtime))?")
+_PYTORCH_PART = pattern(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(devel|runtime))?")
 
 
 def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -400,11 +401,11 @@ def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -
 
 # ---------------------------------------------------------------- NVIDIA's other images
 
-_MONTH = re.compile(r"([0-9]{2}\.[0-9]{2})(?=$|-)")
+_MONTH = pattern(r"([0-9]{2}\.[0-9]{2})(?=$|-)")
 # Images of one month that NVIDIA's frameworks support matrix gives one CUDA stack.
 _MONTHLY = ("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle")
 
-_JETSON = re.compile(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
+_JETSON = pattern(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
 _JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
 _WITH_TOOLKIT = 34  # of JetPack 5; before, the machine's own CUDA was mounted into the container
 
@@ -443,7 +444,7 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
 
 # ---------------------------------------------------------------- images without CUDA
 
-_PYTHON_TAG = re.compile(r"([23](?:\.[0-9]+){1,2})(?:(?:a|b|rc)[0-9]+)?(?=$|-)")
+_PYTHON_TAG = pattern(r"([23](?:\.[0-9]+){1,2})(?:(?:a|b|rc)[0-9]+)?(?=$|-)")
 _SMALL = ("slim", "alpine")
 
 
@@ -485,8 +486,8 @@ _SYSTEMS = {
     "minideb": "debian",
     **dict.fromkeys(("buildpack-deps", "opensuse/leap", "archlinux", "kalilinux/kali-rolling"), ""),
 }
-_NUMBER = re.compile(r"v?([0-9]+(?:\.[0-9]+)?)")
-_UBI = re.compile(r"(?:ubi|rhel)([0-9]{1,2})(?:$|[-/])")
+_NUMBER = pattern(r"v?([0-9]+(?:\.[0-9]+)?)")
+_UBI = pattern(r"(?:ubi|rhel)([0-9]{1,2})(?:$|[-/])")
 
 
 def _system(base: Base, reference: Reference, facts: Facts, name: str) -> Base:
@@ -569,7 +570,7 @@ def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
     return replace(base, cuda=_said(row.cuda, "the facts do not know its CUDA", via), cudnn=cudnn, variables={**_GPU})
 
 
-_DEEP_LEARNING = re.compile(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")
+_DEEP_LEARNING = pattern(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")
 
 
 def _google(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -590,12 +591,12 @@ def _google(base: Base, reference: Reference, facts: Facts) -> Base:
 
 Reader = Callable[[Base, Reference, Facts], Base]
 
-_WITHOUT = re.compile(  # official images of languages, servers and tools; none has CUDA
+_WITHOUT = pattern(  # official images of languages, servers and tools; none has CUDA
     r"(?:node|golang|rust|openjdk|eclipse-temurin|ruby|php|perl|gcc|nginx|redis|postgres|mysql|mariadb|mongo|busybox|httpd"
     r"|caddy|traefik|haproxy|memcached|rabbitmq|maven|gradle|swift|julia|r-base|docker|bash|curlimages/curl|alpine/git"
     r"|hadolint/hadolint|oven/bun|denoland/deno|rocker/.+|tiangolo/uvicorn-.+)"
 )
-_CONDA = re.compile(
+_CONDA = pattern(
     r"(?:.*/)?(?:continuumio/(?:mini|ana)conda[23]?|condaforge/.+|mambaorg/micromamba|conda/.+|(?:mini|ana)conda3"
     r"|mambaorg/.+|prefix-dev/pixi|ghcr\.io/prefix-dev/pixi)"
 )

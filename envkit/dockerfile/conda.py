@@ -17,6 +17,7 @@ from envkit.dockerfile.nodes import Node, documents
 from envkit.dockerfile.options import ParsedOptions
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -57,14 +58,14 @@ class Spec:
         return _local(self.build) or _TORCH.get(self.name, "")
 
 
-_SPEC = re.compile(
+_SPEC = pattern(
     r"(?:(?P<channel>[^\s:=<>!~\[]+(?:\[[^\]]*\])?)(?::[^:\s]*)?::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<rest>.*)",
     re.DOTALL,
 )
-_BLANKS = re.compile(r"\s*([<>=!~,|])\s*")
-_BUILD_MARK = re.compile(r"(?<![<>=!~])=(?!=)")
-_CUDA_BUILD = re.compile(r"cuda_?(\d+)(?:\.(\d+))?")
-_ROCM_BUILD = re.compile(r"(?:rocm|hip)")
+_BLANKS = pattern(r"\s*([<>=!~,|])\s*")
+_BUILD_MARK = pattern(r"(?<![<>=!~])=(?!=)")
+_CUDA_BUILD = pattern(r"cuda_?(\d+)(?:\.(\d+))?")
+_ROCM_BUILD = pattern(r"(?:rocm|hip)")
 
 
 def _local(build: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import field
 from pathlib import Path
 
 from envkit.dockerfile.files import LARGEST, FileText
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.system import files
 
@@ -126,7 +127,7 @@ class Context:
 
 
 _LONGEST_ADDRESS = 500  # characters
-_ADDRESS = re.compile(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]+)(?::\d+(?=/))?[/:](.+)")
+_ADDRESS = pattern(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]+)(?::\d+(?=/))?[/:](.+)")
 
 
 def checkout(folder: Path) -> tuple[str, Path] | None:
@@ -160,13 +161,13 @@ def named_alike(one: str, other: str) -> bool:
 
 # ---------------------------------------------------------------- which folder is the context
 
-_BUILD = re.compile(r"^[ \t]*#.*?\bdocker\s+(?:buildx\s+|image\s+)?build\s+([^&|;`\n]{0,2000})", re.MULTILINE)
+_BUILD = pattern(r"^[ \t]*#.*?\bdocker\s+(?:buildx\s+|image\s+)?build\s+([^&|;`\n]{0,2000})", re.MULTILINE)
 # Options that take the next word.
-_VALUED = re.compile(
+_VALUED = pattern(
     r"-[fto]|--(?:file|tag|build-arg|target|platform|label|secret|ssh|network|progress|cache-from|cache-to|shm-size|output"
     r"|builder|build-context)"
 )
-_COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t](.+)$", re.MULTILINE | re.IGNORECASE)
+_COPIED = pattern(r"^[ \t]*(?:COPY|ADD)[ \t](.+)$", re.MULTILINE | re.IGNORECASE)
 _MOST_ABOVE = 6  # folders
 
 

@@ -33,6 +33,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import (
     Base,
@@ -707,8 +708,8 @@ def _holds_torch(base: Base) -> bool:
     return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")
 
 
-_TORCH_REPOSITORY = re.compile(r"github\.com[/:]pytorch/pytorch(?:\.git)?/?(?:@v?([\w.]+))?(?:$|[#?])")
-_RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
+_TORCH_REPOSITORY = pattern(r"github\.com[/:]pytorch/pytorch(?:\.git)?/?(?:@v?([\w.]+))?(?:$|[#?])")
+_RELEASE = pattern(r"v?(\d+\.\d+\.\d+)")
 
 
 def _source(install: Install, tree: Tree) -> Install:
@@ -777,7 +778,7 @@ def _shell_environment(state: _State) -> str:
     return state.pythons.login if logs_in and posixpath.basename(argv[0]) in system.SHELLS else ""
 
 
-_ONE_VARIABLE = re.compile(r'"?\$(?:\w+|\{\w+\})"?')
+_ONE_VARIABLE = pattern(r'"?\$(?:\w+|\{\w+\})"?')
 
 
 def _unquoted(text: str) -> str:

@@ -7,7 +7,6 @@ read when it is asked for.
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -16,12 +15,13 @@ from envkit.dockerfile.files import FileText
 from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import MOST, canonical, pin
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
-_HEAD = re.compile(r'^\[\[package\]\][ \t]*\r?\nname = "([^"\n]+)".*', re.MULTILINE)
-_TAIL = re.compile(r"^\[(?:metadata|extras)", re.MULTILINE)
-_ARTIFACTS = re.compile(r"^(?:wheels|files) = \[\r?\n(?:[ \t].*\n)*\][ \t]*\r?\n|^sdist = .*\n", re.MULTILINE)
-_LOCAL = re.compile(r"[-/][^-/\"]+(?:%2B|\+)([A-Za-z0-9.]+)-[^\"]*(?:linux_x86_64|manylinux[^\"]*x86_64)[^\"]*\.whl")
+_HEAD = pattern(r'^\[\[package\]\][ \t]*\r?\nname = "([^"\n]+)".*', re.MULTILINE)
+_TAIL = pattern(r"^\[(?:metadata|extras)", re.MULTILINE)
+_ARTIFACTS = pattern(r"^(?:wheels|files) = \[\r?\n(?:[ \t].*\n)*\][ \t]*\r?\n|^sdist = .*\n", re.MULTILINE)
+_LOCAL = pattern(r"[-/][^-/\"]+(?:%2B|\+)([A-Za-z0-9.]+)-[^\"]*(?:linux_x86_64|manylinux[^\"]*x86_64)[^\"]*\.whl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Package:
 def _data(text: str) -> dict[str, Any]:
     try:
         found = toml_of(_ARTIFACTS.sub("", text))
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     listed = found.get("package")
     return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}

@@ -14,6 +14,7 @@ from dataclasses import field
 from envkit.dockerfile import options
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.instructions import Text
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command
 
@@ -23,10 +24,10 @@ _MAKE = options.Grammar(
     short={"C": "--directory", "f": "--file"},
     aliases={"--makefile": "--file"},
 )
-_RULE = re.compile(r"([^\s:=#][^:=#]*?)\s*::?(?!=)\s*([^=;#]*?)\s*(?:;(.*)|#.*)?")
-_ASSIGNED = re.compile(r"(?:export\s+|override\s+)?([\w.-]+)\s*(\?|\+|:{0,3})=\s*(.*?)\s*(?:\s#.*)?")
-_USED = re.compile(r"\$(?:\(([\w.-]+)\)|\{([\w.-]+)\})")
-_CONDITION = re.compile(r"\s*(if(?:eq|neq|def|ndef)\b|else\b|endif\b)")
+_RULE = pattern(r"([^\s:=#][^:=#]*?)\s*::?(?!=)\s*([^=;#]*?)\s*(?:;(.*)|#.*)?")
+_ASSIGNED = pattern(r"(?:export\s+|override\s+)?([\w.-]+)\s*(\?|\+|:{0,3})=\s*(.*?)\s*(?:\s#.*)?")
+_USED = pattern(r"\$(?:\(([\w.-]+)\)|\{([\w.-]+)\})")
+_CONDITION = pattern(r"\s*(if(?:eq|neq|def|ndef)\b|else\b|endif\b)")
 _DEEPEST, _MOST, _LONGEST = 20, 500, 20_000  # prerequisites of prerequisites; recipe lines; characters of a line
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
 MOST = 100_000  # parts of one file; a manifest of every custom resource of a cluster has fewer
 DEEPEST = 60  # levels; a sensible file has fifteen
 _MERGED = 100_000  # keys that merges may add in one file
-_JSON_MARK = re.compile(
+_JSON_MARK = pattern(
     r'"(?:[^"\\\n]++|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|,(?=(?:\s++|//[^\n]*+|/\*(?>.*?\*/))*[}\]])|\t', re.DOTALL
 )
 

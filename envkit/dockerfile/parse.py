@@ -16,6 +16,7 @@ from dataclasses import replace
 from envkit.dockerfile.instructions import Heredoc, Instruction, Text
 from envkit.dockerfile.words import SPACES, heredoc_name, heredoc_words, name_values, short
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
 LONGEST_LINE = 65_535  # bytes; BuildKit reads lines with Go's bufio.Scanner, whose tokens end there
@@ -28,10 +29,10 @@ _KNOWN = _MAY_BE_JSON | frozenset(
 _MAY_HAVE_HEREDOCS = frozenset(("ADD", "COPY", "RUN"))
 _DIRECTIVES = frozenset(("check", "escape", "syntax"))
 
-_DIRECTIVE = re.compile(rf"#[{SPACES}]*([a-zA-Z][a-zA-Z0-9]*)[\t\f\r ]*=[\t\f\r ]*(.+?)[\t\f\r ]*\Z", re.DOTALL)
-_BLANKS = re.compile(r"[\t\v\f\r ]+")
-_HEREDOC = re.compile(r"(\d*)<<(-?)[\t\n\f\r ]*([^<]*)\Z", re.ASCII)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_DIRECTIVE = pattern(rf"#[{SPACES}]*([a-zA-Z][a-zA-Z0-9]*)[\t\f\r ]*=[\t\f\r ]*(.+?)[\t\f\r ]*\Z", re.DOTALL)
+_BLANKS = pattern(r"[\t\v\f\r ]+")
+_HEREDOC = pattern(r"(\d*)<<(-?)[\t\n\f\r ]*([^<]*)\Z", re.ASCII)
+_SURROGATE = pattern("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ The grammar is that of ``pip install --help`` and pip's pages on configuration (
 
 from __future__ import annotations
 
-import configparser
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import replace
 from envkit.dockerfile import options, project, requirements
 from envkit.dockerfile.files import ByBuild, Files
 from envkit.dockerfile.requirements import RequestedPackages, Requirement
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -21,10 +21,10 @@ GRAMMAR = options.grammar("pip")
 # Options whose value changes what an install means; they are kept as "--name=value" beside the bare name.
 _TELLING = ("--target", "--prefix", "--root", "--no-binary", "--only-binary", "--platform", "--python-version")
 
-_PIP = re.compile(r"pip-?([0-9](?:\.[0-9]+)?)?\Z")
-_PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?t?\Z")
-_SPELT_PIP = re.compile(r"\$\{?\w*pip\w*\}?\Z", re.IGNORECASE)
-_SPELT_PYTHON = re.compile(r"\$\{?\w*python\w*\}?\Z", re.IGNORECASE)
+_PIP = pattern(r"pip-?([0-9](?:\.[0-9]+)?)?\Z")
+_PYTHON = pattern(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?t?\Z")
+_SPELT_PIP = pattern(r"\$\{?\w*pip\w*\}?\Z", re.IGNORECASE)
+_SPELT_PYTHON = pattern(r"\$\{?\w*python\w*\}?\Z", re.IGNORECASE)
 
 GROUP = "what a dependency group holds is not read"
 
@@ -181,6 +181,8 @@ def _written(command: Command, files: Files, asked: RequestedPackages) -> dict[s
             if isinstance(file, ByBuild):
                 asked.extra_indexes.append(f"`{path}`")
             continue
+        import configparser
+
         parser = configparser.ConfigParser(interpolation=None, strict=False)
         try:
             parser.read_string(file.text.lstrip("\n"))

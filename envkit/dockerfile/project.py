@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
@@ -16,10 +15,11 @@ from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import RequestedPackages, Requirement, canonical
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Unread
 
-_KEY = re.compile(r"[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?[ \t]*=")
+_KEY = pattern(r"[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?[ \t]*=")
 LARGEST = 512 * 1024  # characters of a project file; what people write is a hundredth of it
 
 
@@ -85,7 +85,7 @@ def toml(file: FileText) -> dict[str, Any] | str:
         return f"it is larger than {LARGEST // 1024} KiB"
     try:
         return toml_of(file.text)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+    except ValueError as error:
         return f"it is no TOML ({str(error)[:80]})"
     except RecursionError:
         return "its tables are nested too deeply"

@@ -15,16 +15,17 @@ from dataclasses import field, replace
 from envkit.dockerfile import options, pip, system
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.files import absolute
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Command, Install
 
 SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the system, as root
-_NUMBERED = re.compile(r"(?:python|pip)(\d+\.\d+)")
-_PLAIN = re.compile(r"(?:python|pip)[23]?")
-_PROGRAM = re.compile(r"python[0-9.]*")
-_CONDA_ROOT = re.compile(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
+_NUMBERED = pattern(r"(?:python|pip)(\d+\.\d+)")
+_PLAIN = pattern(r"(?:python|pip)[23]?")
+_PROGRAM = pattern(r"python[0-9.]*")
+_CONDA_ROOT = pattern(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
 _UV_VENV = options.grammar("uv venv")
-_APT_PYTHON = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
+_APT_PYTHON = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
 
 
 @dataclass(frozen=True, slots=True)

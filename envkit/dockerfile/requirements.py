@@ -19,6 +19,7 @@ import msgspec
 
 from envkit.dockerfile.files import Files, FromOthers
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Install, Unread
 
@@ -30,29 +31,29 @@ MOST = 20_000  # requirements of one command
 DEEPEST = 20  # files that name one another
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_NAMED = re.compile(rf"({_NAME})\s*(?:\[([^\]]*)\])?\s*(.*)\Z", re.DOTALL)
-_SPECIFIER = re.compile(r"(===|==|~=|!=|<=|>=|<|>|=)")
-_UNKNOWN_REST = re.compile(r"\$(?:\w+|\{.*\}|\(.*\))\Z", re.DOTALL)
-_VERSION = re.compile(
+_NAMED = pattern(rf"({_NAME})\s*(?:\[([^\]]*)\])?\s*(.*)\Z", re.DOTALL)
+_SPECIFIER = pattern(r"(===|==|~=|!=|<=|>=|<|>|=)")
+_UNKNOWN_REST = pattern(r"\$(?:\w+|\{.*\}|\(.*\))\Z", re.DOTALL)
+_VERSION = pattern(
     r"v?((?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?[0-9]*)*)"
     r"(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?\Z",
     re.IGNORECASE,
 )
-_WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-([0-9][^-/]*)(?:-[0-9][^-/]*)?-[^-/]+-[^-/]+-[^-/]+\.whl\Z")
-_SDIST = re.compile(rf"({_NAME})-([0-9][^/]*?)\.(?:tar\.gz|tar\.bz2|tar\.xz|tgz|zip)\Z")
+_WHEEL = pattern(r"([A-Za-z0-9][A-Za-z0-9._]*)-([0-9][^-/]*)(?:-[0-9][^-/]*)?-[^-/]+-[^-/]+-[^-/]+\.whl\Z")
+_SDIST = pattern(rf"({_NAME})-([0-9][^/]*?)\.(?:tar\.gz|tar\.bz2|tar\.xz|tgz|zip)\Z")
 _ARCHIVE = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz")
-_SCHEME = re.compile(r"(?:(git|hg|svn|bzr)(?:\+|@|://)|[A-Za-z][A-Za-z0-9+.-]*://|file:)")
-_COMMENT = re.compile(r"(?:^|\s)#.*\Z", re.DOTALL)
-_PER_REQUIREMENT = re.compile(
+_SCHEME = pattern(r"(?:(git|hg|svn|bzr)(?:\+|@|://)|[A-Za-z][A-Za-z0-9+.-]*://|file:)")
+_COMMENT = pattern(r"(?:^|\s)#.*\Z", re.DOTALL)
+_PER_REQUIREMENT = pattern(
     # pip reads options of its own behind a requirement too, and takes no notice of them
     r"\s--?(?:hash|global-option|config-settings?|install-option|(?:extra-)?index-url|find-links|trusted-host)\b.*\Z"
     r"|\s-[Cif]\s.*\Z",
     re.DOTALL,
 )
-_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-_BUILD = re.compile(r"(?:^|[/_.-])(cu[0-9]{2,3}(?:_full)?|cpu(?:-cxx11-abi)?|rocm[0-9][0-9.]*|xpu)(?=/|\Z|[?#])")
-_DEFAULT_INDEX = re.compile(r"pypi(?:\.python)?\.org(?:/simple|/pypi)?\Z")
-_GLOB = re.compile(rf"({_NAME})-\*.*\.whl\Z")
+_VARIABLE = pattern(r"\$\{([A-Z0-9_]+)\}")
+_BUILD = pattern(r"(?:^|[/_.-])(cu[0-9]{2,3}(?:_full)?|cpu(?:-cxx11-abi)?|rocm[0-9][0-9.]*|xpu)(?=/|\Z|[?#])")
+_DEFAULT_INDEX = pattern(r"pypi(?:\.python)?\.org(?:/simple|/pypi)?\Z")
+_GLOB = pattern(rf"({_NAME})-\*.*\.whl\Z")
 
 
 @cache
@@ -225,7 +226,7 @@ def parse(text: str, path: str, env: Mapping[str, str] | None = None) -> tuple[R
     return tuple(found)
 
 
-_LINE_OPTION = re.compile(r"(-[A-Za-z]|--[a-z][a-z0-9-]*)\s*=?\s*(.*)\Z", re.DOTALL)
+_LINE_OPTION = pattern(r"(-[A-Za-z]|--[a-z][a-z0-9-]*)\s*=?\s*(.*)\Z", re.DOTALL)
 _LONG = {
     "-r": "--requirement",
     "-c": "--constraint",
@@ -339,9 +340,9 @@ _PLATFORM = {
     "implementation_name": "cpython",
     "platform_python_implementation": "CPython",
 }
-_EXTRA = re.compile(r"""\bextra\s*([!=]=)\s*["']([^"']*)["']|["']([^"']*)["']\s*([!=]=)\s*extra\b""")
-_UNKNOWN = re.compile(r"\b(?:platform[._](?:release|version)|implementation_version|extras?|dependency_groups)\b")
-_PATCH = re.compile(r"[0-9]+\.[0-9]+\.([0-9]{1,4})")
+_EXTRA = pattern(r"""\bextra\s*([!=]=)\s*["']([^"']*)["']|["']([^"']*)["']\s*([!=]=)\s*extra\b""")
+_UNKNOWN = pattern(r"\b(?:platform[._](?:release|version)|implementation_version|extras?|dependency_groups)\b")
+_PATCH = pattern(r"[0-9]+\.[0-9]+\.([0-9]{1,4})")
 
 
 def holds(

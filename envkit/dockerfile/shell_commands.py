@@ -13,12 +13,13 @@ from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
 from envkit.dockerfile.shell_tree import Assign, Node, Piece, Redir, Simple, Source, Token
 from envkit.dockerfile.shell_words import Field, State, Status
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _TESTS = frozenset({"[", "test", "grep", "egrep", "fgrep", "which", "type", "hash", "diff", "cmp", "getent"})
 _SURE = frozenset({"true", ":", "echo", "printf", "export", "set", "unset", "umask", "shopt", "readonly", "trap"})
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
+_ASSIGNED = pattern(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 WRAPPERS = options.names(
     "sudo env time nice ionice nohup exec command builtin stdbuf timeout xargs gosu su-exec setsid xvfb-run tini "
     "dumb-init runuser taskset"

@@ -10,32 +10,33 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from envkit.dockerfile import shell_tree as tree
+from envkit.patterns import pattern
 
 DEPTH = 50  # constructs inside one another; what is deeper is not read
 COUNT = 50_000  # commands of one script; what follows is not read
 
-_BLANK = re.compile(r"(?:[ \t\r\f\v]|\\\r?\n)+")
-_PLAIN = re.compile(r"[A-Za-z0-9_./:=+,@%^*?\[\]!\-][A-Za-z0-9_./:=+,@%^*?\[\]#!\-]*(?=[\s;&|<>)]|\Z)")
-_IN_WORD = re.compile(r"[^\s;&|<>()\\'\"`$]+")
-_IN_QUOTES = re.compile(r"[^\"\\`$]+")
-_IN_HERE = re.compile(r"[^\\`$]+")
-_IN_BRACE = re.compile(r"[^}\\'\"`$]+")
-_IN_QUOTED_BRACE = re.compile(r"[^}\\\"`$]+")
-_IN_PATTERN = re.compile(r"[^}/\\'\"`$]+")
-_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]\s]*\])?(\+?)=", re.ASCII)
-_REDIR = re.compile(r"(\d*)(<<<|<<-|<<|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|(&>>|&>)")
-_RESERVED = re.compile(
+_BLANK = pattern(r"(?:[ \t\r\f\v]|\\\r?\n)+")
+_PLAIN = pattern(r"[A-Za-z0-9_./:=+,@%^*?\[\]!\-][A-Za-z0-9_./:=+,@%^*?\[\]#!\-]*(?=[\s;&|<>)]|\Z)")
+_IN_WORD = pattern(r"[^\s;&|<>()\\'\"`$]+")
+_IN_QUOTES = pattern(r"[^\"\\`$]+")
+_IN_HERE = pattern(r"[^\\`$]+")
+_IN_BRACE = pattern(r"[^}\\'\"`$]+")
+_IN_QUOTED_BRACE = pattern(r"[^}\\\"`$]+")
+_IN_PATTERN = pattern(r"[^}/\\'\"`$]+")
+_ASSIGN = pattern(r"([A-Za-z_]\w*)(\[[^\]\s]*\])?(\+?)=", re.ASCII)
+_REDIR = pattern(r"(\d*)(<<<|<<-|<<|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|(&>>|&>)")
+_RESERVED = pattern(
     r"(if|then|elif|else|fi|for|while|until|do|done|case|esac|select|function|\[\[|!|\{|\})(?=[\s;&|<>()]|\Z)"
 )
 _STRAY = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
-_SIMPLE_VAR = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
-_BRACE_VAR = re.compile(
+_SIMPLE_VAR = pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
+_BRACE_VAR = pattern(
     r"([!#]?)([A-Za-z_]\w*|\d+|[@*#?$!-])(\[[^\]]*\])?(:[-=+?]|[-=+?]|##?|%%?|//?|\^\^?|,,?|:|@|(?=\}))", re.ASCII
 )
-_FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
-_FUNCTION_NAME = re.compile(r"[^\s;&|<>()\\'\"`$=]+")
-_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
-_CONDITION_END = re.compile(r"\s\]\]")
+_FUNCTION = pattern(r"[ \t]*\([ \t]*\)")
+_FUNCTION_NAME = pattern(r"[^\s;&|<>()\\'\"`$=]+")
+_ANSI = pattern(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
+_CONDITION_END = pattern(r"\s\]\]")
 _DECLARES = frozenset({"export", "declare", "typeset", "local", "readonly"})
 
 

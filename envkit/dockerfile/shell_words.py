@@ -11,6 +11,7 @@ from enum import Enum
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_tree import Assign, Node, Part, Piece, Pipeline, Seq, Simple, Source, Token
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
@@ -21,8 +22,8 @@ _STATEMENT, _WORD = 250, 5  # a command, and a word that it or an array gets, ro
 _PER_ENTRY = 4  # characters that an expansion adds
 _VALUE = 65_536  # characters of one variable's value
 NAMES = 128  # functions, and variables that are unknown or unset
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_CHANGES = re.compile(r"(?<![=!<>])=(?!=)|<<=|>>=|\+\+|--")  # in a sum: what gives a variable another value
+NAME = pattern(r"[A-Za-z_]\w*", re.ASCII)
+_CHANGES = pattern(r"(?<![=!<>])=(?!=)|<<=|>>=|\+\+|--")  # in a sum: what gives a variable another value
 _INHERITED = frozenset({"HOME", "PATH", "USER", "SHELL", "HOSTNAME", "LANG", "TERM", "LD_LIBRARY_PATH", "PYTHONPATH"})
 
 

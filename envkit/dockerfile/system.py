@@ -16,6 +16,7 @@ from envkit.dockerfile import options
 from envkit.dockerfile.files import Files
 from envkit.dockerfile.options import Grammar, ParsedOptions
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -65,11 +66,11 @@ class Trail:
         return replace(trail, python=source[1]) if source else trail
 
 
-_PYTHON_SOURCE = re.compile(
+_PYTHON_SOURCE = pattern(
     r"(?:^|/)Python-(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)(?:\.t(?:ar\.)?[gx]z|\.tar\.bz2|\.tar\.zst|\.tar|(?=/|$))"
 )
-_CPYTHON_TAG = re.compile(r"(?:^|/)v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)(?:\.tar\.gz|\.zip)?$")
-_URL = re.compile(r"(?:https?|ftp)://", re.IGNORECASE)
+_CPYTHON_TAG = pattern(r"(?:^|/)v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)(?:\.tar\.gz|\.zip)?$")
+_URL = pattern(r"(?:https?|ftp)://", re.IGNORECASE)
 
 
 def _base(path: str) -> str:
@@ -197,8 +198,8 @@ APT = frozenset({"apt", "apt-get", "aptitude", "apt-fast", "nala"})
 _DNF = frozenset({"dnf", "dnf5", "yum", "microdnf", "tdnf", "zypper"})
 _REMOVE = frozenset({"remove", "purge", "autoremove", "autopurge", "erase", "rm"})
 _APT_NOTHING = ("-s", "--simulate", "--dry-run", "--just-print", "--no-act", "-d", "--download-only", "--print-uris")
-_DEB = re.compile(r"^([a-z0-9][a-z0-9+.\-]*)_(?:(\d[^_]*|[^_]*[$`][^_]*)_)?(?:[a-z0-9]+|x86_64|.*[$`].*)\.deb$")
-_LOCAL_CUDA = re.compile(r"\+?(cuda\d+(?:\.\d+)?)")
+_DEB = pattern(r"^([a-z0-9][a-z0-9+.\-]*)_(?:(\d[^_]*|[^_]*[$`][^_]*)_)?(?:[a-z0-9]+|x86_64|.*[$`].*)\.deb$")
+_LOCAL_CUDA = pattern(r"\+?(cuda\d+(?:\.\d+)?)")
 
 
 def _kept(given: ParsedOptions) -> frozenset[str]:
@@ -259,8 +260,8 @@ def _package(
     return Install(manager, name, word.span, specifier, exact, _local(version), options=kept, sure=sure)
 
 
-_RPM_FILE = re.compile(r"^(.+)-([^-]+)-([^-]+)\.(?:x86_64|noarch|aarch64|i686|src)\.rpm$")
-_RPM_WORD = re.compile(r"^(.+?)-(\d+\.[\w.+~^*]*(?:-[\w.+~^*]+)?)$")
+_RPM_FILE = pattern(r"^(.+)-([^-]+)-([^-]+)\.(?:x86_64|noarch|aarch64|i686|src)\.rpm$")
+_RPM_WORD = pattern(r"^(.+?)-(\d+\.[\w.+~^*]*(?:-[\w.+~^*]+)?)$")
 
 
 def _package_file(word: Word, command: Command, trail: Trail, kept: frozenset[str]) -> Iterator[Install | Unread]:
@@ -353,20 +354,20 @@ def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Rem
 
 # ---------------------------------------------------------------- installers and archives
 
-_RUNFILE = re.compile(r"^cuda_(\d+\.\d+(?:\.\d+)?)(?:_([\d.]+\d))?_linux(?:_\w+?)?(?:[.-]run)?$")
-_PLACE = re.compile(r"--?(?:toolkitpath|installpath|defaultroot|prefix)=")
-_DRIVER = re.compile(r"^NVIDIA-Linux-\w+-([\d.]+\d)(?:-\w+)?\.run$")
-_CUDNN = re.compile(r"^cudnn-linux-\w+-([\d.]+)_(cuda\d+(?:\.\d+)?)-archive\.(?:tar\.\w+|tgz)$")
-_OLD_CUDNN = re.compile(r"^cudnn-(\d+(?:\.\d+)?)-linux-\w+-v([\d.]+\d)\.(?:tgz|solitairetheme8|tar\.gz)$")
-_CONDA = re.compile(
+_RUNFILE = pattern(r"^cuda_(\d+\.\d+(?:\.\d+)?)(?:_([\d.]+\d))?_linux(?:_\w+?)?(?:[.-]run)?$")
+_PLACE = pattern(r"--?(?:toolkitpath|installpath|defaultroot|prefix)=")
+_DRIVER = pattern(r"^NVIDIA-Linux-\w+-([\d.]+\d)(?:-\w+)?\.run$")
+_CUDNN = pattern(r"^cudnn-linux-\w+-([\d.]+)_(cuda\d+(?:\.\d+)?)-archive\.(?:tar\.\w+|tgz)$")
+_OLD_CUDNN = pattern(r"^cudnn-(\d+(?:\.\d+)?)-linux-\w+-v([\d.]+\d)\.(?:tgz|solitairetheme8|tar\.gz)$")
+_CONDA = pattern(
     r"^(Miniconda|Anaconda|Miniforge|Mambaforge)\d?(?:-pypy3)?"
     r"(?:-(?:(py\d+)_)?(latest|\d[\w.]*(?:-\d+)?))?-(?:Linux|MacOSX|[$`]).*\.sh$"
 )
-_CONDA_NAMED = re.compile(
+_CONDA_NAMED = pattern(
     r"(miniconda|anaconda|miniforge|mambaforge|conda|mamba)\w{0,20}(?:[-_]?(?:install\w{0,20}|latest))?\.sh$",
     re.IGNORECASE,
 )
-_FORGE_RELEASE = re.compile(r"/download/(\d[\w.]*(?:-\d+)?)/")
+_FORGE_RELEASE = pattern(r"/download/(\d[\w.]*(?:-\d+)?)/")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 
@@ -470,7 +471,7 @@ def _cudnn(name: str, url: str, word: Word, command: Command, place: str) -> Ite
 # ---------------------------------------------------------------- Pythons
 
 _MAKE_INSTALL = frozenset({"install", "altinstall", "bininstall", "altbininstall"})
-_PYTHON_VERSION = re.compile(r"^(\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc)\d+)?)$")
+_PYTHON_VERSION = pattern(r"^(\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc)\d+)?)$")
 
 
 def _built(command: Command, trail: Trail) -> str:
@@ -532,7 +533,7 @@ class Link:
 _DIRECTORIES = options.names(
     "/usr/bin /usr/local/bin /bin /sbin /usr/sbin /usr/lib /usr/local/lib /usr/lib/x86_64-linux-gnu"
 )
-_WHICH = re.compile(r"^(?:\$\(|`)\s*(?:which|command -v|type -p|readlink -f|realpath)\s+([\w./+-]+)\s*[)`]$")
+_WHICH = pattern(r"^(?:\$\(|`)\s*(?:which|command -v|type -p|readlink -f|realpath)\s+([\w./+-]+)\s*[)`]$")
 
 
 def links(command: Command, trail: Trail | None = None) -> tuple[Link, ...]:

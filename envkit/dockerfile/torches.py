@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts
 from envkit.model import Observed, Reason
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Install, Torch
 
-_VARIANT = re.compile(r"cu(\d{2,3})(?:_full|\.with\..*)?")
+_VARIANT = pattern(r"cu(\d{2,3})(?:_full|\.with\..*)?")
 # .../whl/cuNNN, .../whl/nightly/cuNNN, .../whl/test/cpu, also with a file below ("torch_stable.html"), and its mirrors
-_INDEX = re.compile(
+_INDEX = pattern(
     r"/(?:whl|pytorch-wheels)/(?:nightly/|test/|lts/[\d.]+/|preview/)?(cu\d{2,3}|cpu|rocm[\d.]+|xpu)(?:/|$|_)"
 )
-_MIRROR = re.compile(r"torch.*/(cu\d{2,3}|cpu|rocm[\d.]+|xpu)/?$")
-_NIGHTLY = re.compile(r"/(?:nightly|test)(?:/|$)")
+_MIRROR = pattern(r"torch.*/(cu\d{2,3}|cpu|rocm[\d.]+|xpu)/?$")
+_NIGHTLY = pattern(r"/(?:nightly|test)(?:/|$)")
 
 
 def variant_of(url: str) -> str:

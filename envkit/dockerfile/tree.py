@@ -12,11 +12,12 @@ from typing import Protocol
 
 from envkit.dockerfile import edits, options
 from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, FromOthers, absolute
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Copy
 
-_URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
-_IN_PLACE = re.compile(r"-[a-zA-Z]*i|--in-place")  # of sed
+_URL = pattern(r"(?:https?|ftp|git|ssh)://|git@")
+_IN_PLACE = pattern(r"-[a-zA-Z]*i|--in-place")  # of sed
 
 
 class Source(Protocol):

@@ -18,6 +18,7 @@ from envkit.dockerfile.files import NOWHERE, Files, FileText
 from envkit.dockerfile.project import Project, table, tables, texts
 from envkit.dockerfile.requirements import RequestedPackages, address, holds
 from envkit.model import Span
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("uv")
@@ -31,9 +32,9 @@ _TORCH = options.names(
     torchmetrics-pytorch torchcodec fbgemm-gpu pytorch-triton triton torch-xla"""
 )
 _TORCH_INDEX = "https://download.pytorch.org/whl/"
-_NAMED_INDEX = re.compile(r"\A[A-Za-z0-9_.-]+=(?=[a-z]+://)")
+_NAMED_INDEX = pattern(r"\A[A-Za-z0-9_.-]+=(?=[a-z]+://)")
 TOOL = "what a tool gets in an environment of its own is not read"
-_PYTHON = re.compile(r"(?:\A|python|cpython|pypy|[@/-]|==)([23]\.[0-9]+(?:\.[0-9]+)?)(?![0-9])")
+_PYTHON = pattern(r"(?:\A|python|cpython|pypy|[@/-]|==)([23]\.[0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
 def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from envkit.dockerfile.instructions import Instruction, Text
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
 # What Go's unicode.IsSpace calls space; Python's own str.isspace has four more.
@@ -19,9 +20,9 @@ SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) 
 LONGEST = 131_072  # characters; Linux starts no process with a longer argument or variable (MAX_ARG_STRLEN)
 DEEPEST = 50  # ${a:-${b:-...}} that a person wrote never nests like this
 
-_FIELD = re.compile(r"[^\t\v\f\r ]+")
-_NAME = re.compile(r"\d+|[@*#?$!-]|\w+")
-_BLANK = re.compile(r"[\t\r ]+")
+_FIELD = pattern(r"[^\t\v\f\r ]+")
+_NAME = pattern(r"\d+|[@*#?$!-]|\w+")
+_BLANK = pattern(r"[\t\r ]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,12 +48,13 @@ from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
 from envkit.facts.variable import VariableRow as VariableRow
 from envkit.facts.xid import XidCategory
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 
-_PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")
+_PLAIN_VERSION = pattern(r"[0-9]+(\.[0-9]+)*\Z")
 # Words of a device name that say how it is packaged, not what it is: "A100-SXM4-80GB", "RTX 3080 Laptop GPU".
-_PACKAGING = re.compile(r"(sxm[0-9]?|pcie|nvl|hbm[0-9]?e?|[0-9]+gb?|laptop|mobile|gpu|generation|nvgpu)\Z")
+_PACKAGING = pattern(r"(sxm[0-9]?|pcie|nvl|hbm[0-9]?e?|[0-9]+gb?|laptop|mobile|gpu|generation|nvgpu)\Z")
 _DOCKERFILES = "NVIDIA container-images/cuda Dockerfiles"
 _VENDOR_WORDS = ("nvidia", "geforce", "tesla")
 

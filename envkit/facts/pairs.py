@@ -6,14 +6,14 @@ note says so (Requires-Dist of the wheels on PyPI).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from envkit.facts import Facts
+from envkit.patterns import pattern
 from envkit.versions import Cuda, Torch
 
-_ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
-_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
+_ASKS_ONLY = pattern(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
+_ASKS_NONE = pattern(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
 
 
 def goes_with(package: str, version: str, torch: Torch, facts: Facts, cuda: Cuda | None = None) -> bool | None:

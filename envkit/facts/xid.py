@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
 _NEAR_NULL = 0x10000  # the first 64 KiB are never mapped (vm.mmap_min_addr), so an address there is null and an offset
@@ -55,31 +56,31 @@ def xid_pattern(codes: str = "[0-9]{1,6}") -> str:
     )
 
 
-_LINE = re.compile(
+_LINE = pattern(
     xid_pattern()
     + r"(?:, pid='?(?:(?P<pid>[0-9]{1,10})\b)?[^,]{0,32})?(?:, name=(?P<name>[^,]{0,64}))?"
     + r"(?:,\s?|\s)?(?P<text>.{0,2000})"
 )
-_PLACE = re.compile(r"\(?GPC ([0-9]{1,3}), TPC ([0-9]{1,3})(?:, SM ([0-9]{1,3}))?")
-_EXCEPTION = re.compile(r"(?:Exception on \([^)]{1,60}\)|Exception Type|Exception): ([A-Z][A-Za-z /-]{3,60})")
-_MMU = re.compile(
+_PLACE = pattern(r"\(?GPC ([0-9]{1,3}), TPC ([0-9]{1,3})(?:, SM ([0-9]{1,3}))?")
+_EXCEPTION = pattern(r"(?:Exception on \([^)]{1,60}\)|Exception Type|Exception): ([A-Z][A-Za-z /-]{3,60})")
+_MMU = pattern(
     r"MMU Fault: ENGINE (?P<engine>[A-Z]+[0-9]{0,2}) (?:(?P<gpc>GPC[0-9]{1,2}) )?(?P<client>[A-Z0-9_]+) faulted @ "
     r"0x(?P<address>[0-9a-fA-F_]{1,24})\. Fault is of type (?P<kind>[A-Z_]+)(?: (?P<access>[A-Z_]+))?"
 )
-_CHANNEL = re.compile(r"\b(?:Ch|ChID|Channel(?: ID)?|channel) (?:0x)?([0-9a-fA-F]{1,8})\b")
-_PREVIOUS = re.compile(r"caused by previous Xid ([0-9]{1,3})")
-_RPC = re.compile(
+_CHANNEL = pattern(r"\b(?:Ch|ChID|Channel(?: ID)?|channel) (?:0x)?([0-9a-fA-F]{1,8})\b")
+_PREVIOUS = pattern(r"caused by previous Xid ([0-9]{1,3})")
+_RPC = pattern(
     r"Timeout after ([0-9]{1,6})s of waiting for RPC response from (GPU[0-9]{1,3}) GSP! Expected function "
     r"([0-9]{1,6}) \(([A-Z0-9_]{1,60})\)"
 )
-_RECOVERY = re.compile(r"recovery action changed from .{1,60}? to 0x[0-9a-f]+ \(([^)]{1,40})\)", re.IGNORECASE)
-_LINK = re.compile(
+_RECOVERY = pattern(r"recovery action changed from .{1,60}? to 0x[0-9a-f]+ \(([^)]{1,40})\)", re.IGNORECASE)
+_LINK = pattern(
     r"(?:fatal error detected on link|Link) (-1|[0-9]{1,3})\s?"
     r"\((0x[0-9a-fA-F]{1,8}(?:[, ]{1,2}0x[0-9a-fA-F]{1,8}){0,15})\)"
 )
-_UNIT = re.compile(r"\b([A-Z][A-Z0-9_]{3,24}) (?:Fatal|Non-?fatal|Link Fatal)\b", re.IGNORECASE)
-_CONTAINED = re.compile(r"\b(?:Contained|Uncontained): ([^.]{1,60})\.")
-_MILD = re.compile(r"\bNon-?fatal\b", re.IGNORECASE)
+_UNIT = pattern(r"\b([A-Z][A-Z0-9_]{3,24}) (?:Fatal|Non-?fatal|Link Fatal)\b", re.IGNORECASE)
+_CONTAINED = pattern(r"\b(?:Contained|Uncontained): ([^.]{1,60})\.")
+_MILD = pattern(r"\bNon-?fatal\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
 _PREFIX, _CUDA, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_CUDA", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE, _LEGACY = "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")  # what Go's strconv.ParseBool takes for true
-_CONDITION = re.compile(r"([^<>=!]+)([<>=!]+)(.+)\Z")
+_CONDITION = pattern(r"([^<>=!]+)([<>=!]+)(.+)\Z")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-_NUMBERS = re.compile(r"[0-9]+(?:\.+[0-9]+)*\.*\Z")
-_LEGACY_FORM = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:[-+].*)?\Z")
+_NUMBERS = pattern(r"[0-9]+(?:\.+[0-9]+)*\.*\Z")
+_LEGACY_FORM = pattern(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:[-+].*)?\Z")
 _VERSIONS = ("cuda", "driver", "arch")
 
 

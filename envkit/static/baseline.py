@@ -7,7 +7,6 @@ folder, so that it does not matter where envkit is started.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -26,7 +25,9 @@ SCHEMA = "envkit.baseline/1"
 def fingerprint(check: str, name: str, judged: JudgedFile, finding: Finding) -> str:
     """What a finding is known by, 64 hexadecimal digits; ``name`` is the file's."""
     known = "\0".join((check, name, judged.line_of(finding) or finding.message))
-    return hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()
+    from hashlib import sha256
+
+    return sha256(known.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def write(path: Path, judged: Sequence[JudgedFile]) -> int:

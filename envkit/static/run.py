@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +111,9 @@ def _shared(
 
 def _forked(work: Callable[[], object]) -> tuple[int, int]:
     """A fork that does ``work``: its process id and the pipe to read the pickled result from; it dies with us."""
+    import ctypes
+    import pickle
+
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:
@@ -131,6 +132,8 @@ def _forked(work: Callable[[], object]) -> tuple[int, int]:
 
 def _unpickled(data: bytes) -> list[JudgedFile | None] | None:
     """What a fork of this very process sent, None where it died before its end."""
+    import pickle
+
     try:
         found: list[JudgedFile | None] = pickle.loads(data)
     except (EOFError, pickle.UnpicklingError):

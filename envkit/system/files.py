@@ -8,10 +8,8 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -106,7 +104,12 @@ def scratch(kind: str, where: Path | None = None) -> Iterator[Path]:
     any more.  The owner of a folder holds a lock (flock) on it, which the kernel takes back however the owner ends, and
     which counts across PID namespaces that share the place, as a process's number would not.
     """
-    place = Path(tempfile.gettempdir()) if where is None else where
+    if where is None:
+        import tempfile
+
+        place = Path(tempfile.gettempdir())
+    else:
+        place = where
     _clear(str(place))
     folder, held = _owned(f"{place}/{'.' if where else ''}envkit-{kind}-")
     _in_use.add(folder)
@@ -131,7 +134,7 @@ def _owned(prefix: str) -> tuple[Path, int]:
     Between making and locking it another run may take it for one without an owner; then the next name is tried.
     """
     while True:
-        folder = Path(prefix + secrets.token_hex(8))
+        folder = Path(prefix + os.urandom(8).hex())
         folder.mkdir(mode=0o700)
         try:
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -251,7 +254,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
                 stream.write(text)
             return
         # Named before it is there, so that no signal comes between the file and the knowledge of it.
-        temporary = str(path.parent / f".{path.name}.{secrets.token_hex(8)}")
+        temporary = str(path.parent / f".{path.name}.{os.urandom(8).hex()}")
         private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(private, "w", encoding="utf-8") as file:
             file.write(text)

@@ -6,7 +6,6 @@ the key, what it has to be and what it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from envkit.errors import UsageError, nearest, one_line
+from envkit.patterns import pattern
 
 Made = TypeVar("Made")
 
@@ -27,9 +27,9 @@ _WORDS = {
     "object": ("a table", "{ key = ... }"),
     **dict.fromkeys(("datetime", "date", "time"), ("a date", "")),
 }
-_MISFIT = re.compile(r"Expected `([a-z]+)(?: \| [a-z]+)*`, got `([a-z]+)`(?: - at `\$\.?(.*)`)?")
-_MISSING = re.compile(r"Object missing required field `(.+?)`.*")
-_ITEM = re.compile(r"\[([0-9]+)\]")
+_MISFIT = pattern(r"Expected `([a-z]+)(?: \| [a-z]+)*`, got `([a-z]+)`(?: - at `\$\.?(.*)`)?")
+_MISSING = pattern(r"Object missing required field `(.+?)`.*")
+_ITEM = pattern(r"\[([0-9]+)\]")
 _LONGEST = 10**18  # Python prints no number of many thousand digits
 
 

@@ -17,6 +17,7 @@ from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, PackageBuildRow
 from envkit.model import Observed, Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
 
@@ -48,22 +49,20 @@ class CudaBuildStep:
 _TRUE = frozenset({"1", "on", "true", "yes", "y"})
 # Switches of build systems that turn CUDA on ("GGML_CUDA", "LLAMA_CUBLAS", "WITH_CUDA", "USE_CUDA", "ENABLE_CUDA",
 # "onnxruntime_USE_CUDA"); a value that is no yes turns it off.
-_SWITCH = re.compile(r"-?D?\s*(\w*(?:CUDA|CUBLAS|CUDNN|HIPBLAS_CUDA)\w*)(?::\w+)?=[\"']?([^\"'\s]+)")
-_NO_SWITCH = re.compile(
-    r"STATIC|NO_|DISABLE|WITHOUT|SKIP|_LIB|INCLUDE|_DIR$|PATH|ROOT|HOME|FLAGS|ARCH|VERSION|STANDARD"
-)
-_CMAKE_CUDA = re.compile(r"-D(?:CMAKE_CUDA_(?:ARCHITECTURES|COMPILER)|CUDAToolkit_ROOT)(?::\w+)?=(\S+)")
-_MAKE_SWITCH = re.compile(
+_SWITCH = pattern(r"-?D?\s*(\w*(?:CUDA|CUBLAS|CUDNN|HIPBLAS_CUDA)\w*)(?::\w+)?=[\"']?([^\"'\s]+)")
+_NO_SWITCH = pattern(r"STATIC|NO_|DISABLE|WITHOUT|SKIP|_LIB|INCLUDE|_DIR$|PATH|ROOT|HOME|FLAGS|ARCH|VERSION|STANDARD")
+_CMAKE_CUDA = pattern(r"-D(?:CMAKE_CUDA_(?:ARCHITECTURES|COMPILER)|CUDAToolkit_ROOT)(?::\w+)?=(\S+)")
+_MAKE_SWITCH = pattern(
     r"(?:GGML_CUDA|LLAMA_CUBLAS|LLAMA_CUDA|WHISPER_CUBLAS|WHISPER_CUDA|USE_CUDA|GPU|USE_CUBLAS)=(\S+)"
 )
-_MAKE_TOOLKIT = re.compile(r"(?:NVCC|NVCC_GENCODE|CUDA_HOME|CUDA_PATH)=\S+")
+_MAKE_TOOLKIT = pattern(r"(?:NVCC|NVCC_GENCODE|CUDA_HOME|CUDA_PATH)=\S+")
 _ENV_SWITCH = ("GGML_CUDA", "LLAMA_CUBLAS", "LLAMA_CUDA", "WHISPER_CUBLAS", "WHISPER_CUDA")
 _ASKING = frozenset({"--version", "-V", "--help", "-h", "--dryrun"})
-_CARGO_FEATURE = re.compile(r"(?:^|[,\s/])(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|candle-cuda)(?:$|[,\s])")
+_CARGO_FEATURE = pattern(r"(?:^|[,\s/])(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|candle-cuda)(?:$|[,\s])")
 
-_FORCING = re.compile(r"--(?:force[-_]cuda|cuda_ext|enable-cuda-ext|cuda)$|=--cuda_ext|--cuda_ext")
-_LOCAL = re.compile(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
-_ARCHIVE = re.compile(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
+_FORCING = pattern(r"--(?:force[-_]cuda|cuda_ext|enable-cuda-ext|cuda)$|=--cuda_ext|--cuda_ext")
+_LOCAL = pattern(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
+_ARCHIVE = pattern(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
 
 
 def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
@@ -384,23 +383,23 @@ def _shown(install: Install) -> str:
 
 # Packages of NVIDIA's repositories and of Debian's own that hold nvcc (CUDA Installation Guide for Linux, "Meta
 # Packages").
-_NVCC_SYSTEM = re.compile(
+_NVCC_SYSTEM = pattern(
     r"cuda(?:-\d+(?:-\d+)?)?|cuda-(?:toolkit|nvcc|compiler|minimal-build|core|sdk)(?:-\d+(?:-\d+)?|-?[$`].*)?|nvidia-cuda-toolkit|nvhpc.*|nvidia-cuda-dev-tools"
 )
-_NVCC_CONDA = re.compile(
+_NVCC_CONDA = pattern(
     r"cuda|cuda-(?:nvcc|toolkit|compiler|minimal-build)(?:[-_].*)?|cudatoolkit-dev|cuda-nvcc_linux-64"
 )
-_COMPILER_SYSTEM = re.compile(
+_COMPILER_SYSTEM = pattern(
     r"build-essential|build-base|gcc(?:-\d+(?:\.\d+)?)?|g\+\+(?:-\d+(?:\.\d+)?)?|gcc-c\+\+|clang(?:-\d+)?|gfortran(?:-\d+)?|libtool"
     r"|gcc-toolset-\d+(?:-gcc.*)?|devtoolset-\d+(?:-gcc.*)?|@?\"?development[- ]tools\"?"
     r"|@development|r-base-dev|dkms|tcc"
 )
 # They recommend a compiler, which apt takes unless told not to.
-_RECOMMENDING = re.compile(r"python3-pip|python-pip|cmake|dpkg-dev|libc6-dev|libc-dev|debhelper|npm")
-_COMPILER_CONDA = re.compile(
+_RECOMMENDING = pattern(r"python3-pip|python-pip|cmake|dpkg-dev|libc6-dev|libc-dev|debhelper|npm")
+_COMPILER_CONDA = pattern(
     r"gcc|gxx|gcc_linux-64|gxx_linux-64|gcc_impl_linux-64|c-compiler|cxx-compiler|compilers|clang|clangxx|sysroot_linux-64-gcc"
 )
-_HOMES = re.compile(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)")  # folders with a toolkit
+_HOMES = pattern(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)")  # folders with a toolkit
 _SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 
 

@@ -12,6 +12,7 @@ from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._dockerfile import own
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Observed, Reason
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
@@ -131,15 +132,13 @@ def evidence(torch: Torch, build: Build | None) -> dict[str, str]:
 
 # ---------------------------------------------------------------- toolkits beside the base's
 
-_NUMBERED = re.compile(
+_NUMBERED = pattern(
     r"(cuda(?:-(?:toolkit|runtime|libraries|libraries-dev|compiler|nvcc|minimal-build|core|cudart|cudart-dev"
     r"|command-line-tools|nvrtc|nvrtc-dev|nvprof|profiler-api))?"
     r"|lib(?:cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvjitlink)(?:-dev|-devel)?)-(\d+)-(\d+)"
 )
-_WHOLE = re.compile(
-    r"cuda(?:-(?:toolkit|runtime|libraries|libraries-dev|compiler|nvcc|minimal-build|core))?(?:-\d+-\d+)?"
-)
-_CONDA = re.compile(r"cuda|cuda-toolkit|cuda-nvcc|cuda-compiler|cuda-libraries-dev|cudatoolkit-dev")
+_WHOLE = pattern(r"cuda(?:-(?:toolkit|runtime|libraries|libraries-dev|compiler|nvcc|minimal-build|core))?(?:-\d+-\d+)?")
+_CONDA = pattern(r"cuda|cuda-toolkit|cuda-nvcc|cuda-compiler|cuda-libraries-dev|cudatoolkit-dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ def _label(install: Install) -> str:
 # ---------------------------------------------------------------- frameworks
 
 _TORCHS_OWN = ("torchvision", "torchaudio")
-_FRAMEWORKS = re.compile(
+_FRAMEWORKS = pattern(
     r"tensorflow-gpu|onnxruntime-gpu|paddlepaddle-gpu|mxnet-cu\d+|cupy(?:-cuda\d+x?)?|jax-cuda\d+-(?:plugin|pjrt)"
     r"|vllm|sglang|unsloth|flash-attn|flashinfer-python|exllamav2|auto-gptq|faiss-gpu(?:-cu\d+)?|tensorrt(?:-cu\d+)?"
     r"|tensorrt-llm|spconv-cu\d+|pytorch-cuda|cudatoolkit|pytorch-gpu|tensorflow-gpu-base|dgl-cu\d+"

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.model import Observed
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage
 
-_CUDNN = re.compile(r"(?:lib)?cudnn(\d)?(?:-cuda-\d+)?(?:-dev(?:el)?)?")
-_CONDA = re.compile(r"cudatoolkit|cuda-runtime|cuda-libraries")
-_NVCC = re.compile(r"cuda(?:-(?:toolkit|compiler|nvcc|minimal-build))?(?:-\d+-\d+)?")
+_CUDNN = pattern(r"(?:lib)?cudnn(\d)?(?:-cuda-\d+)?(?:-dev(?:el)?)?")
+_CONDA = pattern(r"cudatoolkit|cuda-runtime|cuda-libraries")
+_NVCC = pattern(r"cuda(?:-(?:toolkit|compiler|nvcc|minimal-build))?(?:-\d+-\d+)?")
 
 
 def equipped(dockerfile: Dockerfile) -> Dockerfile:

@@ -19,6 +19,7 @@ from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
 from envkit.model import Unknown
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.versions import Cuda, Driver, Torch
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Build = TorchRow | TorchOldRow
 # Lets patch releases vary alone; "~=" with two numbers holds the first one only (PEP 440).
-_SERIES = re.compile(r"(?:(?:=|==)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?|~=\s*[0-9]+\.[0-9]+\.[0-9]+)\Z")
+_SERIES = pattern(r"(?:(?:=|==)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?|~=\s*[0-9]+\.[0-9]+\.[0-9]+)\Z")
 
 
 @dataclass(frozen=True, slots=True)

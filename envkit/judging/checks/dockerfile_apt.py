@@ -10,19 +10,18 @@ from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks.dockerfile_interpreter import other_archive
 from envkit.model import Finding
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Step
 
 # What NVIDIA's own archive has and no distribution: packages with the release in their name, and those of cuDNN.
-_NVIDIAS = re.compile(
+_NVIDIAS = pattern(
     r"cuda-(?:[a-z]+-)*\d+-\d+|cuda-toolkit|cuda-drivers|libcudnn\d+(?:-dev)?(?:-cuda-\d+)?|libnvinfer\d+"
 )
 # What Debian has in non-free, which its images leave out; Ubuntu's images list multiverse.
-_NON_FREE = re.compile(
-    r"nvidia-(?:cuda-(?:toolkit|dev|gdb)|cudnn|driver|smi|settings|kernel-dkms)|libcuda1|libnvidia-ml1"
-)
+_NON_FREE = pattern(r"nvidia-(?:cuda-(?:toolkit|dev|gdb)|cudnn|driver|smi|settings|kernel-dkms)|libcuda1|libnvidia-ml1")
 # Official images of languages, which are made on Debian where their tag does not say Alpine or Windows.
-_ON_DEBIAN = re.compile(r"(?:library/)?(?:python|rust|node|golang|gcc)")
-_ADDS = re.compile(r"non-free|contrib|cuda-keyring|nvidia\.com|\.deb\b|\.run\b|local_installers", re.IGNORECASE)
+_ON_DEBIAN = pattern(r"(?:library/)?(?:python|rust|node|golang|gcc)")
+_ADDS = pattern(r"non-free|contrib|cuda-keyring|nvidia\.com|\.deb\b|\.run\b|local_installers", re.IGNORECASE)
 
 
 def apt_archive_missing(dockerfile: Dockerfile) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from envkit.judging.checks._dockerfile import need_stages, reached
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Observed, Severity, Span
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install
 from envkit.versions import Cuda, Sm
 
@@ -126,11 +127,11 @@ def _without_memcheck(cuda: str, facts: Facts) -> str | None:
 # ---------------------------------------------------------------- architectures
 
 _LISTS = ("TORCH_CUDA_ARCH_LIST", "CMAKE_CUDA_ARCHITECTURES", "CUDAARCHS", "TCNN_CUDA_ARCHITECTURES")
-_DOTTED = re.compile(r"(?<![\w.])(\d{1,2}\.\d[af]?)(?:\+PTX)?(?![\w.])")
-_PLAIN = re.compile(r"(?<![\w.])(\d{2,3}[af]?)(?:-real|-virtual)?(?![\w.])")
-_NAMED = re.compile(r"(?<![\w+])([A-Z][a-z]+)(?![\w+])")
-_FLAG = re.compile(r"(?:compute|sm)_(\d{2,3}[af]?)")
-_OPTION = re.compile(r"-D(CMAKE_CUDA_ARCHITECTURES|TORCH_CUDA_ARCH_LIST)(?::\w+)?=(.*)", re.DOTALL)
+_DOTTED = pattern(r"(?<![\w.])(\d{1,2}\.\d[af]?)(?:\+PTX)?(?![\w.])")
+_PLAIN = pattern(r"(?<![\w.])(\d{2,3}[af]?)(?:-real|-virtual)?(?![\w.])")
+_NAMED = pattern(r"(?<![\w+])([A-Z][a-z]+)(?![\w+])")
+_FLAG = pattern(r"(?:compute|sm)_(\d{2,3}[af]?)")
+_OPTION = pattern(r"-D(CMAKE_CUDA_ARCHITECTURES|TORCH_CUDA_ARCH_LIST)(?::\w+)?=(.*)", re.DOTALL)
 
 
 def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

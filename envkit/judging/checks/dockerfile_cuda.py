@@ -14,6 +14,7 @@ from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Torch, Word
 from envkit.versions import Cuda
@@ -21,8 +22,8 @@ from envkit.versions import Cuda
 # ---------------------------------------------------------------- two toolkits
 
 _BUILDERS = frozenset({"cmake", "make", "ninja", "nvcc", "bazel", "bazelisk", "meson", "cargo", "g++", "gcc"})
-_LINKED = re.compile(r"libcudnn\d.*|cudnn.*|libnccl.*|libnvinfer.*|tensorrt.*|nsight-.*|libnvjpeg.*|libopencv.*cuda.*")
-_USERS = re.compile(
+_LINKED = pattern(r"libcudnn\d.*|cudnn.*|libnccl.*|libnvinfer.*|tensorrt.*|nsight-.*|libnvjpeg.*|libopencv.*cuda.*")
+_USERS = pattern(
     r"tensorrt.*|dgl.*|cudf-cu\d+|cuml-cu\d+|cugraph-cu\d+|pycuda|numba-cuda|jaxlib|jax|tensorflow.*|mxnet.*|opencv-.*gpu"
     r"|nvidia-dali-.*|taichi|warp-lang|kaolin|nerfacc|tinycudann|faiss-gpu|rapids.*|insightface"
 )
@@ -121,7 +122,7 @@ def _smaller(dockerfile: Dockerfile, facts: Facts) -> str:
 
 # ---------------------------------------------------------------- what a change of FROM left behind
 
-_PATH = re.compile(r"/usr/local/cuda-(\d+)(?:\.(\d+))?(?![\d.]*\d)")
+_PATH = pattern(r"/usr/local/cuda-(\d+)(?:\.(\d+))?(?![\d.]*\d)")
 _HARMLESS = frozenset({"rm", "mkdir", "test", "[", "[[", "ls", "find", "true", "rmdir", "mv", "du"})
 
 
@@ -295,11 +296,11 @@ def _paths(text: str) -> Iterator[tuple[str, str]]:
 
 # ---------------------------------------------------------------- cuDNN
 
-_APT_CUDNN = re.compile(
+_APT_CUDNN = pattern(
     r"(?:lib)?cudnn(\d+)?(?:-dev|-devel|-samples|-headers|-static|-jit)*(?:-(?:dev-|devel-)?cuda-(\d+))?"
 )
-_PIP_CUDNN = re.compile(r"nvidia-cudnn-cu(\d+)")
-_JAXLIB = re.compile(r"cuda(\d+)\.cudnn(\d)\d*")
+_PIP_CUDNN = pattern(r"nvidia-cudnn-cu(\d+)")
+_JAXLIB = pattern(r"cuda(\d+)\.cudnn(\d)\d*")
 
 
 @dataclass(frozen=True, slots=True)

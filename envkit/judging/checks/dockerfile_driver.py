@@ -16,19 +16,20 @@ from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit
 from envkit.judging.checks._would_run import base_for, torch_for
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 from envkit.versions import Cuda, Driver
 
 # ---------------------------------------------------------------- it stays outside
 
 _VARIANT = r"(?:-\d+(?:-server|-open|-server-open)?)?"
-_DRIVER = re.compile(
+_DRIVER = pattern(
     rf"nvidia-(?:driver|utils|compute-utils|headless|headless-no-dkms|dkms|kernel-(?:source|common|open|dkms|support)|open"
     rf"|firmware|modprobe|persistenced|smi|driver-(?:libs|cuda|cuda-libs|bin|NVML|NvFBCOpenGL|libs-nonglvnd))(?:-open)?{_VARIANT}(?:-[\d.]+)?"
     rf"|libnvidia-(?:compute|gl|cfg1|decode|encode|extra|fbc1|ifr1|common|ml1?|ptxjitcompiler1){_VARIANT}"
     r"|xserver-xorg-video-nvidia(?:-\d+)?(?:-server)?|libcuda1(?:-\d+)?|cuda-drivers(?:-\d+)?|kmod-nvidia\S*"
 )
-_META = re.compile(r"cuda(?:-runtime|-demo-suite)?(?:-\d+(?:-\d+)?)?")
+_META = pattern(r"cuda(?:-runtime|-demo-suite)?(?:-\d+(?:-\d+)?)?")
 
 
 def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:

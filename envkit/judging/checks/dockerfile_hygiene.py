@@ -13,14 +13,15 @@ from envkit.dockerfile.tree import mounts
 from envkit.judging.checks._dockerfile import need_stages, reached, reached_commands
 from envkit.judging.checks._outcomes import found, note, skip_if
 from envkit.model import Edit, Finding, Severity, Span
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
 _CONDA = frozenset({"conda", "mamba", "micromamba"})
 _LISTS = "/var/lib/apt/lists"
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish"})
-_INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|php)[0-9.]*\Z")
-_FETCHES = re.compile(r"(?:<\(|\$\(|`)\s*(?:sudo\s+)?(?:curl|wget)\s")
+_INTERPRETER = pattern(r"(?:python|pypy|perl|ruby|node|php)[0-9.]*\Z")
+_FETCHES = pattern(r"(?:<\(|\$\(|`)\s*(?:sudo\s+)?(?:curl|wget)\s")
 
 
 # ---------------------------------------------------------------- apt
@@ -477,7 +478,7 @@ def _cut(command: Command, span: Span, written: str, redirect: Redirect, edits: 
 
 # ---------------------------------------------------------------- COPY
 
-_OF_SHELLS = re.compile(r"(?:\|\||&&|\||;|>>?|[12]>(?:&1|.*)|&>.*|<)\Z")
+_OF_SHELLS = pattern(r"(?:\|\||&&|\||;|>>?|[12]>(?:&1|.*)|&>.*|<)\Z")
 
 
 def copy_has_no_shell(dockerfile: Dockerfile) -> Iterator[Finding]:

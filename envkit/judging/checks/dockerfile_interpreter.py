@@ -12,20 +12,19 @@ from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases without a Python of their own
 # The last releases whose packages python and python-pip are Python 2.
 _WITH_PYTHON2 = ("ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian10")
-_NAMED = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils|tk|gdbm))?")
-_WITHOUT_PIP = re.compile(
-    r"python3(?:\.\d+)?(?:-(?:dev|venv|minimal|full|distutils|setuptools|wheel|opencv|numpy|tk))?"
-)
+_NAMED = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils|tk|gdbm))?")
+_WITHOUT_PIP = pattern(r"python3(?:\.\d+)?(?:-(?:dev|venv|minimal|full|distutils|setuptools|wheel|opencv|numpy|tk))?")
 # What may bring a Python, or packages of another archive, by ways that the text does not show.
 _OPAQUE = frozenset(
     {"curl", "wget", "git", "tar", "make", "cmake", "dpkg", "conda", "mamba", "micromamba", "uv", "pyenv"}
 )
-_ARCHIVE = re.compile(
+_ARCHIVE = pattern(
     r"deadsnakes|add-apt-repository|\bppa:|sources\.list|\.sources\b|apt-key|keyring|backports|debian\.org"
 )
 

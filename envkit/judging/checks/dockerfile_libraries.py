@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,10 +14,11 @@ from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Dockerfile, Install, Word
 
-_ARCHIVE = re.compile(r"onnxruntime-linux-x64-gpu(?:[-_]cuda([0-9]+))?-([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?=\.t)")
-_WHEEL = re.compile(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
+_ARCHIVE = pattern(r"onnxruntime-linux-x64-gpu(?:[-_]cuda([0-9]+))?-([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?=\.t)")
+_WHEEL = pattern(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 
 
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

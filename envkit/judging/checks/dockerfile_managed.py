@@ -12,15 +12,16 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.model import Finding, Span
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
 # The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian.
 _MARKED_SINCE = {"ubuntu": 23, "debian": 12}
 _ELSEWHERE = frozenset({"--break-system-packages", "--target", "--prefix", "--root", "--dry-run", "--python"})
-_LIFTED = re.compile(r"EXTERNALLY-MANAGED|break[-_]system[-_]packages", re.IGNORECASE)
+_LIFTED = pattern(r"EXTERNALLY-MANAGED|break[-_]system[-_]packages", re.IGNORECASE)
 # What brings a Python of its own, or a file of settings, in ways that the text does not show.
-_OPAQUE = re.compile(r"deadsnakes|pyenv|Python-3|conda|mamba|pip\.conf|get-pip|virtualenv|PIP_CONFIG_FILE")
+_OPAQUE = pattern(r"deadsnakes|pyenv|Python-3|conda|mamba|pip\.conf|get-pip|virtualenv|PIP_CONFIG_FILE")
 
 
 def pip_externally_managed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

@@ -12,13 +12,14 @@ from envkit.judging.checks._dockerfile import need_stages, unknown_if_unread
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
 
-_CUDA = re.compile(r"/usr/local/cuda(?:-(\d+(?:\.\d+)?))?(?:/lib64|/lib|/targets/[\w-]+/lib)?")
-_STUBS = re.compile(r"/usr/local/cuda[-\d.]*(?:/lib64|/lib|/targets/[\w-]+/lib)/stubs")
-_OWN = re.compile(r"(?:site|dist)-packages/(?:nvidia/|torch/lib)")
+_CUDA = pattern(r"/usr/local/cuda(?:-(\d+(?:\.\d+)?))?(?:/lib64|/lib|/targets/[\w-]+/lib)?")
+_STUBS = pattern(r"/usr/local/cuda[-\d.]*(?:/lib64|/lib|/targets/[\w-]+/lib)/stubs")
+_OWN = pattern(r"(?:site|dist)-packages/(?:nvidia/|torch/lib)")
 _SYSTEM = frozenset({"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu"})
-_LIBRARY = re.compile(r"lib(?:cu(?:da|dart|blas|blasLt|dnn\w*|fft|sparse|solver|rand)|nvrtc|nvJitLink)\.so")
+_LIBRARY = pattern(r"lib(?:cu(?:da|dart|blas|blasLt|dnn\w*|fft|sparse|solver|rand)|nvrtc|nvJitLink)\.so")
 
 
 def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -201,7 +202,7 @@ def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts
 
 # ---------------------------------------------------------------- cuda-compat
 
-_COMPAT = re.compile(r"/(?:usr/local/cuda[^/\s:;\"']*|cuda[^/\s:;\"']*|usr/local/cuda-\S*)/(?:\S*/)?compat(?:/|\b)")
+_COMPAT = pattern(r"/(?:usr/local/cuda[^/\s:;\"']*|cuda[^/\s:;\"']*|usr/local/cuda-\S*)/(?:\S*/)?compat(?:/|\b)")
 
 
 def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:

@@ -12,13 +12,14 @@ from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import need_stages, need_torch, own, reached_installs
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
 # In a specifier: what a shell or Docker would compute, and envkit does not.
-_COMPUTED = re.compile(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
+_COMPUTED = pattern(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
 _PYTHON_MANAGERS = ("pip", "uv", "poetry")
 _ON_INDEX = ("torch", "torchvision", "torchaudio")
-_HOLDS_TORCH = re.compile(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
+_HOLDS_TORCH = pattern(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
 
 
 def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

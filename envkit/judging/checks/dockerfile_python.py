@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 
 from envkit.dockerfile import conda, pip, system
@@ -11,11 +10,12 @@ from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity, Span, Unknown
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, StartCommand, Step
 
 _MANAGERS = ("pip", "uv", "poetry", "conda")
-_NUMBERED = re.compile(r"python(\d+\.\d+)\Z")
-_PLAIN = re.compile(r"python3?\Z")
+_NUMBERED = pattern(r"python(\d+\.\d+)\Z")
+_PLAIN = pattern(r"python3?\Z")
 _SYSTEM = "/usr/local"
 _INITS = frozenset({"tini", "dumb-init", "nvidia_entrypoint.sh"})
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "virtualenv", "uv", "poetry", "pipx", "build", "ninja", "cmake"})

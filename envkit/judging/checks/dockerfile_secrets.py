@@ -9,17 +9,18 @@ from envkit.credentials import looks_real, placeholder, shape_in, surely_names_s
 from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Setting
 
-_REFERENCE = re.compile(r"\$\{?(\w+)")
-_USERINFO = re.compile(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
-_OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_REFERENCE = pattern(r"\$\{?(\w+)")
+_USERINFO = pattern(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
+_OPTION = pattern(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
 _TESTS = frozenset({"test", "[", "[[", "unset"})
 # Files from which git, curl, pip, npm, AWS, Kaggle and Docker read what they prove themselves with.
-_STORES = re.compile(
+_STORES = pattern(
     r"(?:^|[/~])[._](?:netrc|pypirc|npmrc|git-credentials|pgpass)\Z|\.aws/credentials\Z|kaggle\.json\Z|\.docker/config\.json\Z"
 )
-_STORED = re.compile(
+_STORED = pattern(
     r"(password|_authToken|aws_secret_access_key|key|auth)[\"']?(?:\s*[:=]\s*|\s+)[\"']?([^\s\"',]{6,200})",
     re.IGNORECASE,
 )

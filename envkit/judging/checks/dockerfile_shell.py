@@ -9,11 +9,12 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.model import Finding, Severity
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Step
 
 # What makes the function `conda` in a shell; another shell of its own may do anything.
-_HOOK = re.compile(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
-_RC = re.compile(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
+_HOOK = pattern(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
+_RC = pattern(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
 _KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"})
 
 
