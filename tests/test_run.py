@@ -328,6 +328,12 @@ def test_options_of_containers_are_refused_without_one(project: Path, home: Path
     assert done.returncode == 2 and "--shm-size is about a container, and --engine local has none" in done.stderr
 
 
+def test_a_mount_of_nothing_is_refused_before_anything_is_built(project: Path) -> None:
+    done = run(project, "--volume", "./data:/data", "--", "true")
+    assert done.returncode == 2 and f"there is no {project / 'data'} to mount at /data" in done.stderr
+    assert "build" not in done.stderr and not (project / "data").exists()
+
+
 def test_a_program_that_is_not_there_is_told_apart(project: Path, home: Path) -> None:
     done = run(project, "--no-explain", "--", "no-such-program")
     assert done.returncode == 127

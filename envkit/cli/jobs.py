@@ -172,6 +172,7 @@ def _prepared(where: Path, engine: str, given: _Given, tag: str, flavor: str) ->
     from envkit.runner.asked import are_here
 
     read = _options(given)
+    job.are_there(read.binds)  # before a build of minutes
     parsed = load(options.spec_at(where))
     connected = connect(engine, say)
     _can_follow(read, connected)

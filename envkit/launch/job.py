@@ -149,6 +149,7 @@ def ready(job: JobRequest) -> None:
 
     Raises UsageError where one cannot be made, and for a source that is a path of nothing.
     """
+    are_there(job.binds)
     own = cache_dir()
     homes = [Path(bind.source) for bind in job.binds if bind.target == HOME]
     for bind in job.binds:
@@ -159,11 +160,18 @@ def ready(job: JobRequest) -> None:
                 files.folder(home / bind.target.removeprefix(f"{HOME}/"))
         elif path.is_absolute() and path.is_relative_to(own):
             files.folder(path)
-        elif path.is_absolute() and not path.exists():
-            raise UsageError(f"there is no {path} to mount at {bind.target}", "name a file or folder that exists")
     if job.user and os.geteuid() == 0:
         for home in homes:
             os.chown(home, *job.user)
+
+
+def are_there(binds: Sequence[Bind]) -> None:
+    """Raises UsageError for a source that is a path of nothing and that `ready` does not make."""
+    for bind in binds:
+        path = Path(bind.source)
+        made = bind.target.startswith(f"{HOME}/") or path.is_relative_to(cache_dir())
+        if path.is_absolute() and not made and not path.exists():
+            raise UsageError(f"there is no {path} to mount at {bind.target}", "name a file or folder that exists")
 
 
 def binds(mounts: Sequence[Mount]) -> tuple[Bind, ...]:
