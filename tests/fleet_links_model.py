@@ -91,6 +91,24 @@ def drawn(seed: int, many: int, *, groups: bool, most: int = 4, unsteady: bool =
     return Network(made, faults, random_)
 
 
+def small(seed: int, least: int, most: int) -> tuple[str, Network]:
+    """A network of few nodes in few domains, and pairs or groups: up to four faults easily meet at one node."""
+    random_ = random.Random(seed)
+    many, domains = random_.randint(least, most), random_.choice((0, 0, 1, 2, 3, 4))
+    made = fleet_of(many, domains if domains <= many else 0)
+    kind = random_.choice((links.PAIRS, links.GROUPS))
+    faults: list[Fault] = []
+    unsteady = random_.random() < 0.5
+    for _ in range(random_.randint(0, 4)):
+        fault = _one(random_, made, True)
+        if unsteady and random_.random() < 0.25:
+            fault = replace(fault, share=random_.choice((0.3, 0.5, 0.8)))
+        if kind == links.GROUPS and fault.two and random_.random() < 0.1:
+            fault = replace(fault, least=random_.choice((3, 4, many)))
+        faults.append(fault)
+    return kind, Network(made, faults, random_)
+
+
 def _one(random_: random.Random, made: Fleet, groups: bool) -> Fault:
     how = random_.choice(KINDS)
     if random_.random() < 0.4:
@@ -115,10 +133,16 @@ def _covers(found: Crossing, fault: Fault) -> bool:
 
 
 def _accusation_is_true(found: Crossing, faults: Sequence[Fault]) -> bool:
-    """Whether a fault lies between the sides; one that is unsteady may lie at a side, where trials could not tell."""
-    both = frozenset(found.one) | frozenset(found.two)
+    """Whether a fault lies between the sides; one that is unsteady may lie at a side, where trials could not tell, and
+    one that only many nodes show lies anywhere among both sides where neither has enough of them."""
+    one, two = frozenset(found.one), frozenset(found.two)
     return any(
-        _covers(found, each) if each.firm and each.two else each.touches(both) and not each.firm for each in faults
+        each.touches(one | two) and not (each.touches(one) or each.touches(two))
+        if each.firm and each.least > 2
+        else _covers(found, each)
+        if each.firm and each.two
+        else each.touches(one | two) and not each.firm
+        for each in faults
     )
 
 

@@ -137,7 +137,7 @@ def test_a_bad_node_is_named_and_its_partners_are_not(tmp_path: Path) -> None:
     assert (found.exit_code, found.named(State.FAIL), found.named(State.UNKNOWN)) == (1, ("n3",), ())
     assert node_of(found, "n3").cause is Cause.LINKS
     assert (
-        "it failed with 3 healthy partners" in node_of(found, "n3").sentence
+        "it failed with 4 healthy partners" in node_of(found, "n3").sentence
         and "timed out" in node_of(found, "n3").sentence
     )
     assert answers.excluded(found) == "n3"

@@ -287,7 +287,7 @@ def test_a_job_that_is_ended_leaves_no_process(cluster: Cluster, place: Path, ho
     """While every node's examination hangs.  A killed srun cancels nothing: the nodes' own budget ends them."""
     faults = dict.fromkeys(ALL, in_python(place, "hangs", "time.sleep(600)"))
     running = cluster.start(*SRUN, "--job-name", f"ended-{how}", "bash", task(place, faults, RECORDED))
-    assert comes(lambda: len(list((place / "runs").glob("*/beats/*"))) == len(ALL))
+    assert comes(lambda: len(list((place / "runs").glob("*/beats/n*.json"))) == len(ALL))
     if how == "scancel":
         cluster.run("scancel", "--name", f"ended-{how}")
     else:

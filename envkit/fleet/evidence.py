@@ -1,9 +1,9 @@
 """What trials of links show: which nodes, links and boundaries are bad, a pure function of the trials' ends.
 
-A trial is a short process group on some of the nodes.  A node that failed with two healthy partners and passed with
-none is bad itself.  Two nodes that fail together and pass with others have a bad link.  Two sets of nodes of which
-each works alone and no pair across works have a bad boundary.  Nothing is accused before one more trial confirmed it;
-what failed and passed again is unsteady, which is unknown and no pass.
+A trial is a short process group on some of the nodes.  A node that failed with three healthy partners, or with all
+there are, and passed with none is bad itself.  Two nodes that fail together and pass with others have a bad link.  Two
+sets of nodes of which each works alone and no pair across works have a bad boundary.  Nothing is accused before one
+more trial confirmed it; what failed and passed again is unsteady, which is unknown and no pass.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ Side = tuple[str, ...]
 Domain = tuple[str, ...]
 
 _HEALTHY_PARTNERS = 2  # with which a node has to fail
+FEW = 12  # nodes of a fleet in which faults of several links and boundaries easily meet at one innocent node
+_SMALL_PARTNERS = 4  # with which a node of such a fleet has to fail, or with all there are
 _WAYS = 3  # home partners and other domains, where fewer than two healthy nodes are at home
-_BAD_TRIALS = 3  # of a node: two, and one that confirms them
+_BAD_TRIALS = 3  # of a node: two, and one that confirms them; each with another partner as far as there are some
 _LINK_TRIALS = 2  # of a link: one, and one that confirms it
 _OTHERS = 2  # partners with which both ends of a bad link have to pass
 _CROSSINGS = 3  # bad trials across a boundary, of nodes that differ
@@ -119,7 +121,12 @@ class Evidence:
             for key, pair in self.pairs.items()
             if pair.bad
         )
-        self.accused = {name: self.bad[name] for name in fleet.nodes if self._is_bad(name)}
+        self.accused: dict[str, list[Tried]] = {}
+        for _ in fleet.nodes:
+            found = {name: self.bad[name] for name in fleet.nodes if name in self.accused or self._is_bad(name)}
+            more, self.accused = len(found) > len(self.accused), found
+            if not more or len(fleet.nodes) > FEW:  # in a small fleet, a node need not be tried with accused ones
+                break
         self.boundaries = self._boundaries()
 
     def _add(self, one: Tried) -> None:
@@ -156,17 +163,19 @@ class Evidence:
         return [other for other in others if self.healthy(other, name)]
 
     def _is_bad(self, name: str) -> bool:
-        """Whether a node passed with nobody, failed often enough, and nothing else explains it: it failed with two
-        healthy partners, three where other healthy nodes fail as well, or with all there are; of its own domain, so
-        that no bad boundary can be why, as far as healthy nodes are there."""
+        """Whether a node passed with nobody, failed often enough, and nothing else explains it: it failed with three
+        healthy partners, or with all there are; two of them, three where other healthy nodes fail as well, of its own
+        domain, so that no bad boundary can be why, as far as healthy nodes are there."""
         if self.good[name] or len(self.bad[name]) < _BAD_TRIALS:
             return False
         others = self.failed_with(name)
         own = self.fleet.domain(name)
+        if len(self.fleet.nodes) <= FEW:
+            return self._is_bad_of_few(name, others)
         home = [other for other in others if self.fleet.domain(other) == own]
         there = sum(self.healthy(each, name) for each in self.members[own] if each != name)
         needed = _HEALTHY_PARTNERS + (not self.calm)
-        if sum(not self._doubtful(other, name) for other in home) >= needed:
+        if len(others) >= _BAD_TRIALS and sum(not self._doubtful(other, name) for other in home) >= needed:
             return True
         if len(home) < there:
             return False
@@ -177,6 +186,23 @@ class Evidence:
         # Without two at home, each way out could have a fault of its own.
         ways = min(_WAYS, there + len(elsewhere))
         return len(others) >= _HEALTHY_PARTNERS and len(home) + len(abroad) >= max(ways, _HEALTHY_PARTNERS)
+
+    def _is_bad_of_few(self, name: str, others: Sequence[str]) -> bool:
+        """The same in a small fleet, where each partner at home may have a bad link of its own to this node, and each
+        other domain a bad boundary: it failed on four such ways, five where healthy nodes fail as well, or with every
+        node that is not accused itself."""
+        if len(others) < _HEALTHY_PARTNERS:
+            return False
+        own, met, needed = self.fleet.domain(name), set(self.partners[name]), _SMALL_PARTNERS + (not self.calm)
+        home = [other for other in others if self.fleet.domain(other) == own and not self._doubtful(other, name)]
+        if len(home) >= needed:
+            return True
+        if not met.issuperset(other for other in self.members[own] if other not in (name, *self.accused)):
+            return False
+        abroad = {self.fleet.domain(other) for other in others} - {own}
+        if len(home) + len(abroad) >= needed:
+            return True
+        return met.issuperset(other for other in self.fleet.nodes if other not in (name, *self.accused))
 
     def _doubtful(self, other: str, name: str) -> bool:
         """Whether a partner also failed with a healthy node that is not ``name``, at home, and may be bad itself."""

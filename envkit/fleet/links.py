@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from envkit.fleet import hostlist
-from envkit.fleet.evidence import Crossing, Domain, Evidence, Fleet, How, Side, Tried, commonest
+from envkit.fleet.evidence import FEW, Crossing, Domain, Evidence, Fleet, How, Side, Tried, commonest
 from envkit.records import dataclass
 
 PAIRS: Literal["pairs"] = "pairs"
@@ -153,8 +153,10 @@ def _ask(evidence: Evidence, made: _Round, name: str, healthy: Sequence[str]) ->
     # Each suspect begins elsewhere in the list, so that two of them seldom want the same partner.
     start = evidence.place[name] % max(len(healthy), 1)
     others = [*healthy[start:], *healthy[:start]]
-    # At home even those that passed with nobody yet: behind a bad boundary they have only one another.
-    others += [other for other in evidence.members[own] if own and not evidence.good[other]]
+    # At home even those that passed with nobody yet, which behind a bad boundary have only one another; in a small
+    # fleet all of them.
+    near = fleet.nodes if len(fleet.nodes) <= FEW else evidence.members[own] if own else ()
+    others += [other for other in near if not evidence.good[other]]
     others = [other for other in others or fleet.nodes if other not in evidence.accused]
     most = 2 if len(evidence.bad[name]) < 6 else 1  # no end is needed where nobody is healthy
 
