@@ -198,8 +198,8 @@ def test_what_is_not_the_gpus(cause: str, text: str, quoted: str) -> None:
         traceback(MINE, error="")[:-1],
         "step 1\nSegmentation fault (core dumped)\n",
         WRAPPER.format(exit=1),
+        WRAPPER.format(exit=2),
         WRAPPER.format(exit=-6),
-        WRAPPER.format(exit=-9),
         "(APIServer pid=9) RuntimeError: Engine core initialization failed. See root cause above.\n",
         "Killed\n",
         "",
@@ -356,7 +356,7 @@ def test_a_line_counts_as_quoted_but_for_white_space() -> None:
 def test_a_bus_error_is_of_shared_memory_where_the_log_speaks_of_it() -> None:
     crash = "bash: line 1: 17 Bus error               python3 -u train.py\n"
     shared = told("batch 3 in /dev/shm/psm_c0d40cbe\n" + crash)
-    assert (shared.category, shared.cause) == ("not-gpu-env", "container-config")
+    assert (shared.category, shared.cause) == ("dataloader-shm-bus-error", "container-config")
     assert told("batch 3\n" + crash).category == "insufficient-evidence"
 
 

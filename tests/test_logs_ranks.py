@@ -134,7 +134,7 @@ def _timeout(rank: int, seq: int = 7, op: str = "ALLREDUCE", size: int = 64, lim
         ),
         (
             "RuntimeError: [/src/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.9.9.9]:3632",
-            "nccl-remote-error",
+            "not-gpu-env",
             "peer-failure",
             "Connection closed by peer",
         ),

@@ -453,7 +453,7 @@ LIBRARIES = [
         "torch._C import *\n"
         "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory\n",
         "missing-shared-library",
-        "library-path-clash",
+        "wrong-build-installed",
         "libcudnn.so.9",
         id="torch-own",
     ),

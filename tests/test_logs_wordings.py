@@ -99,7 +99,7 @@ BUILD = """\
         ("PhysX Internal CUDA error. Simulation ends! Error code 700!", "illegal-memory-access", "gpu-kernel-bug"),
         ("could not load NVML library.", "cuda-init-no-device", "no-gpu-or-driver"),
         (OPENMP, "not-gpu-env", "library-path-clash"),
-        (SCHEDULER, "insufficient-evidence", "unknown-cut-log"),
+        (SCHEDULER, "not-gpu-env", "host-resource"),
         (
             "node1:1:2 [0] transport/net_ib.cc:94 NCCL WARN NET/IB : Got async event : local catastrophic error\n"
             "node1:1:2 [0] misc/ibvwrap.cc:220 NCCL WARN Call to ibv_get_async_event failed",
@@ -535,7 +535,8 @@ def test_a_semaphore_that_meets_a_full_file_system_means_the_shared_memory() -> 
     frame = '  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 57, in __init__\n'
     made = told(f"Traceback (most recent call last):\n{frame}    sl = _multiprocessing.SemLock(kind)\n{error}")
 
-    assert made.cause == told(error).cause == "host-resource"
+    assert (made.category, made.cause) == ("dataloader-shm-bus-error", "container-config")
+    assert told(error).cause == "host-resource"
     assert "/dev/shm" in made.because and "--shm-size" in made.fix
     assert "/dev/shm" not in told(error).because
 

@@ -58,13 +58,18 @@ _STEP = re.compile(
     r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
     r"|\d ?(?:it|samples|tokens)/s|\d%\|"
 )
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+# of the program's own: not indented, and no word of an error, of a warning or of a table's border
+_PLAIN = re.compile(
+    r"(?=\w)(?=.{0,200}[a-z]{2}.{0,80}\d|.{0,300}\d.{0,80}[a-z]{2})(?!.{0,400}(?i:error|fail|warn|exception|traceback|abort|killed|signal|nccl))"
+)
 _STEPS = 2  # so many are no accident
 _GOES_ON = re.compile(
     r"(?i)\bskipp(?:ed|ing)\b|\bretrying\b|\bfall(?:ing|s)? back\b|\bfell back\b|\bcontinuing\b|\bpruned\b"
 )
 _ILL = re.compile(
     r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
-    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out"
+    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
 )
 
 _INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
@@ -138,9 +143,11 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     files = tuple(seen for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
     seen = {each.name: each for each in files}
-    told = [event for part in parts for event in part.events if not _is_talk(event)]
+    told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
     traced = [trace for part in parts for trace in part.tracebacks]
     survived = [event for event in told if _survived(event, told, traced, seen[event.line.file])]
+    if not traced and not any(_ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
+        survived += _noted_again(told, survived)
     events = _ordered((event for event in told if event not in survived), order)
     traces = sorted(
         (trace for trace in traced if not any(_holds(trace, event.line) for event in survived)),
@@ -152,13 +159,14 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
 def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether the process that met an error went on: it says so or made steps after it, and what ended it, if anything,
     is an exception that no rule knows; whatever a launcher or another process says of a failure leaves it open."""
-    lasting = event.role is not Role.ROOT or event.category in _INNOCENT
+    lasting = event.role is not Role.ROOT or (event.category in _INNOCENT and not _only_noted(event.line))
     if lasting or any(event.has(trait) for trait in ("sticky", "late", "warning", "device")):
         return False
     at = event.line.number
     after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
-    steps = [n for n in sorted(after) if after[n].process == event.line.process and _STEP.search(after[n].text)]
-    if len(steps) < (0 if _GOES_ON.search(event.line.text) else _STEPS):
+    steps = went_on(event.line, seen, traces)
+    again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > _STEPS
+    if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else _STEPS):
         return False
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if not later:
@@ -172,6 +180,46 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     if ends is None or (steps and ends.first.number < steps[:_STEPS][-1]):
         return False
     return not any(other.category not in _INNOCENT and _holds(ends, other.line) for other in events)
+
+
+def _as_tried(event: Event) -> Event:
+    """The event, as a diagnosis where it only tells what NCCL tried to load: what it cannot do without, it warns of."""
+    of_ranks = event.category.startswith("nccl") or event.category in _INNOCENT
+    tried = event.role is Role.ROOT and not of_ranks and "NCCL INFO" in event.line.text
+    return replace(event, role=Role.DIAGNOSTIC) if tried else event
+
+
+def _noted_again(events: Sequence[Event], survived: Sequence[Event]) -> list[Event]:
+    """What a logger noted once more, having been survived before, and what NCCL informed of, in a log that tells of
+    no other failure."""
+    known = {(event.signature.id, event.line.process) for event in survived}
+    roots = [event for event in events if event.role is Role.ROOT and event not in survived]
+    informed = all("NCCL INFO" in event.line.text for event in roots)
+    return [
+        event
+        for event in roots
+        if informed or ((event.signature.id, event.line.process) in known and _only_noted(event.line))
+    ]
+
+
+def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> list[int]:
+    """The numbers of the lines behind ``line`` by which its process shows that it went on with its work: steps, and
+    lines such as it printed before, but for their numbers."""
+    mine = {each.number: each for each in (*seen.head, *seen.tail) if each.process == line.process}
+    within = [(trace.first.number, trace.line.number) for trace in traces if trace.line.file == seen.name]
+    mine = {n: each for n, each in mine.items() if not any(first <= n <= last for first, last in within)}
+    before = {_NUMBERS.sub("0", each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
+    before.discard(_NUMBERS.sub("0", line.text))
+    return [
+        n
+        for n in sorted(mine)
+        if n > line.number and (_STEP.search(mine[n].text) or _NUMBERS.sub("0", mine[n].text) in before)
+    ]
+
+
+def _only_noted(line: Line) -> bool:
+    """Whether a logger noted it as something that does not end the program."""
+    return line.level.lower() in ("info", "debug", "notice", "warn", "warning")
 
 
 def _holds(trace: Traceback, line: Line) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isgeneratorfunction
@@ -29,6 +30,8 @@ _RIVAL = 0.15  # what a rival as strong as the first takes from its confidence
 _MOST_EVIDENCE = 8
 _ENOUGH_EVIDENCE = 4  # lines of the same category are added up to so many
 _LAST = 2
+_INNOCENT = "not-gpu-env"
+_OF_RANKS = ("nccl-remote-error", "nccl-unhandled-system-error")
 _AMD = re.compile(r"\bHIP\b|\bhip[A-Z]\w{3}|\bROCm\b|rocBLAS|\bgfx\d{3,4}|\bfault by GPU node-|HSA_STATUS")
 _AMD_SAYS = "; these are the words of ROCm, so it is an AMD GPU, for which commands of CUDA do not serve"
 _AMD_NEXT = ("rocminfo", "rocm-smi", "AMD_SERIALIZE_KERNEL=3 AMD_LOG_LEVEL=3 CMD")
@@ -50,7 +53,23 @@ def readers() -> tuple[Reader, ...]:
 
 def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
     """Every hypothesis that any reader has, ordered."""
-    return ordered([each for read in readers() for each in read(story, facts)], story)
+    found = [each for read in readers() for each in read(story, facts)]
+    return ordered([_without_gpu(each) for each in found] if _among_cpus(story) else found, story)
+
+
+def _among_cpus(story: Story) -> bool:
+    """Whether the ranks talk by gloo and nothing in the logs names NCCL: no GPU has a part in their connections."""
+    lines = [line.text for seen in story.files for line in (*seen.head, *seen.tail, *seen.loud)]
+    text = "\n".join((*lines, *(event.line.text for event in story.events), *(t.message for t in story.tracebacks)))
+    return "gloo" in text.lower() and "nccl" not in text.lower()
+
+
+def _without_gpu(found: Hypothesis) -> Hypothesis:
+    """The hypothesis, told as innocent where its kind is one of connections between GPUs."""
+    if found.category not in _OF_RANKS:
+        return found
+    over = tuple(each for each in found.over if each != _INNOCENT)
+    return replace(found, category=_INNOCENT, over=over, next=found.next or failures()[found.category].next)
 
 
 def ordered(found: Sequence[Hypothesis], story: Story) -> tuple[Hypothesis, ...]:

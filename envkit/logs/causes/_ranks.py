@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from envkit.logs.codes import signal_of
 from envkit.logs.records import Event, Line, Role
 from envkit.logs.story import Story
 
 _LETTERS = "bcdefghijk"
+_EXITS = ("elastic-exit", "elastic-report-exit", "lightning-child", "deepspeed-exit", "spawn-exited", "srun-exit")
+_WATCHDOGS_END = (0, 1, -6, 134, -15, 143)  # a watchdog aborts its process and the launcher terminates the others
 
 
 def stem(event: Event) -> str:
@@ -40,3 +43,15 @@ def independent(story: Story) -> tuple[Event, ...]:
         for event in story.events
         if event.role is Role.ROOT and event.category and not event.has("late") and not event.has("warning")
     )
+
+
+def ended_otherwise(story: Story) -> tuple[Line, str] | None:
+    """The first process that ended by a signal which no watchdog and no launcher sends."""
+    for event in story.events:
+        if stem(event) in _EXITS:
+            text = event.values.get("exit") or ""
+            code = int(text) if text.lstrip("-").isdigit() else 0
+            name = event.values.get("signal") or signal_of(code)
+            if name and code not in _WATCHDOGS_END and name not in ("SIGABRT", "SIGTERM"):
+                return event.line, name
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envkit.logs.knowledge import statements
@@ -48,6 +49,17 @@ def shortened(text: str) -> str:
     """The text in one line that fits a sentence."""
     plain = " ".join(text.split())
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 3] + "..."
+
+
+_NAMES = re.compile(
+    r"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`'\n]{1,200}[`']|\u2018[^\u2019\n]{1,200}\u2019"
+    r"|(?:[\w.~-]{0,80}/){1,20}[\w.-]{0,80}|\b[\w-]{1,80}\.\w{1,4}\b"
+)
+
+
+def unquoted(text: str) -> str:
+    """The text without what it only names: quoted words, paths and files, which may be called after the GPU."""
+    return _NAMES.sub(" ", text)
 
 
 def gpu_roots(story: Story) -> tuple[Event, ...]:

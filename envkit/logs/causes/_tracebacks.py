@@ -19,6 +19,8 @@ _WRAPPED = re.compile(
     r"|Error building extension|Error compiling objects for extension|returned non-zero exit status"
 )
 _PEER_GONE = re.compile(r"multiprocessing[\\/](?:connection|managers|queues|resource_sharer)\.py|socketserver\.py")
+_ANSWERS = ("HTTPError", "HTTPStatusError", "HfHubHTTPError", "InternalServerError", "APIStatusError")
+_SERVER_FAILED = re.compile(r"\b50[0-4]\b")
 _CLEAN_UP = re.compile(r"^(?:__del__|__exit__|_?cleanup|_?shutdown\w*|_?close|_exit_function|_run_exitfuncs|finalize)$")
 # an exception of these kinds is often only the way to find out; what is raised while it is handled says what it means
 _PROBES = frozenset(
@@ -53,6 +55,11 @@ def is_wrapper(trace: Traceback) -> bool:
     return kind in ("EOFError", "ConnectionRefusedError") and any(_PEER_GONE.search(each.file) for each in trace.frames)
 
 
+def is_answer(trace: Traceback) -> bool:
+    """Whether it tells of a server that failed while it answered; if that server's own words are there, they tell."""
+    return short_kind(trace) in _ANSWERS and bool(_SERVER_FAILED.search(words(trace)))
+
+
 def is_clean_up(trace: Traceback) -> bool:
     """Whether it was raised while something else was being ended."""
     return bool(trace.frames) and bool(_CLEAN_UP.match(trace.frames[-1].function))
@@ -83,7 +90,7 @@ def fatal(story: Story) -> Chain:
     of_process: dict[tuple[str, str, int | None, int | None], Chain] = {}
     found = [chain for chain in (_without_wrappers(each) for each in chains(story)) if chain]
     telling = [chain for chain in found if not is_clean_up(chain[0])] or found
-    for chain in telling:
+    for chain in [each for each in telling if not is_answer(each[-1])] or telling:
         of_process[chain[0].line.process] = chain
     if not of_process:
         return ()

@@ -16,6 +16,10 @@ from envkit.logs.story import Story
 _RANK_INDEX = re.compile(r"local_rank|localrank|set_device\(.{0,40}rank|\brank\b|gpu_id|gpu_ids|args\.gpu|device_ids")
 _PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|cudahostregister|memory_pool_host|pinned")
 _LAUNCH = re.compile(r"<<<|\b[Ll]aunch|cu(?:da)?LaunchKernel")
+# in small letters: who launches a kernel that was compiled at run time
+_LAUNCHES = re.compile(r"launch_?kernel|\b_?launch\b|rawkernel|torch/cuda/_utils\.py __call__|kernel\[|<<<")
+# a program in CUDA C++ that checks its own calls
+_OWN_SOURCE = re.compile(r"(?<!/)\b(?!ATen|c10)[\w.-]{1,80}\.cuh?\b")
 _COPY = re.compile(r"memcpy|copy_\(|\.to\(|\.cpu\(|\.cuda\(|\.clone\(")
 _EXTENSION = re.compile(
     r"(?:site-packages|dist-packages)/(?!torch/|torchvision/)([\w.-]+)/|([\w-]+)/ops/|([\w.-]+\.so)\b"
@@ -85,8 +89,10 @@ def _refused_argument(story: Story, event: Event) -> Iterator[Hypothesis]:
     if _PINNED.search(code_of(story, event) + event.line.text.lower()):
         yield worded("pinning-refused", event)
         return
-    if _LAUNCH.search(event.line.text):
+    if _LAUNCH.search(event.line.text) or _LAUNCHES.search(innermost(story, event, 4)):
         yield worded("launch-refused", event)
+    elif _OWN_SOURCE.search(event.line.text) and not story.tracebacks:
+        yield worded("launch-refused", event, strength=Strength.POSSIBLE)
     copy = _COPY.search(innermost(story, event, 2))
     yield worded("copy-refused", event, copy=f" of a copy (`{copy[0]}`)" if copy else "")
     yield worded("argument-wrong", event)

@@ -11,6 +11,9 @@ from envkit.logs.records import Hypothesis, Strength
 from envkit.logs.story import Story
 
 _SHARED = re.compile(r"/dev/shm|shared_memory|SharedMemory|\bshm\b")
+_SHM = "dataloader-shm-bus-error"
+_SMALL_SHM = re.compile(r"^(?:tmpfs|shm|none)\s+(?P<size>[\d.]{1,12}[KM])\s.{0,80}\s/dev/shm$")  # of df -h
+_PASSES = re.compile(r"multiprocessing[\\/](?:resource_sharer|reduction|reductions|queues)\.py")
 _DRIVER = ("libcuda", "libnvidia", "libnccl", "libcud", "libcublas")
 
 
@@ -31,14 +34,28 @@ def bus_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if shared is not None:
             why = "the process met a bus error (signal 7) while it used shared memory, which is full"
             fix = "give the container more shared memory (docker run --shm-size=8g; an emptyDir of medium Memory)"
-            yield Hypothesis(
-                INNOCENT, "container-config", Strength.LIKELY, (event.line, shared), why, decide, fix,
-                over=("dataloader-shm-bus-error",),
-            )  # fmt: skip
+            yield Hypothesis(_SHM, "container-config", Strength.LIKELY, (event.line, shared), why, decide, fix)
             return
         why = "the process met a bus error (signal 7), which a full /dev/shm or a file that was cut off causes"
         yield Hypothesis(OPEN, "unknown-cut-log", Strength.POSSIBLE, (event.line,), why, decide)
         yield Hypothesis(INNOCENT, "container-config", Strength.FALLBACK, (event.line,), why, decide)
+
+
+def peer_of_small_shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A process that handed over tensors went away, and df shows a /dev/shm of kilobytes or megabytes.
+
+    torch.multiprocessing keeps shared tensors there; who finds it full dies by a bus error (shm_overview(7)).
+    """
+    lines = (line for seen in story.files for line in (*seen.head, *seen.loud, *seen.tail))
+    small = next((line for line in lines if _SMALL_SHM.match(line.text)), None)
+    gone = [trace for trace in story.tracebacks if any(_PASSES.search(frame.file) for frame in trace.frames)]
+    if small is None or not gone:
+        return
+    size = (_SMALL_SHM.match(small.text) or {"size": "few bytes"})["size"]
+    why = f"a process that shares tensors went away, and /dev/shm has {size}"
+    fix = "give the container more shared memory (docker run --shm-size=8g; an emptyDir of medium Memory)"
+    decide = "df -h /dev/shm while it runs"
+    yield Hypothesis(_SHM, "container-config", Strength.LIKELY, (gone[-1].line, small), why, decide, fix, over=(OPEN,))
 
 
 def crash_without_a_word(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -12,6 +12,7 @@ from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
 _FOLLOWS = ("nccl-remote-error", "dataloader-shm-bus-error", "insufficient-evidence")
+_SHARED = "dataloader-shm-bus-error"
 _ABSURD_BYTES = 1 << 40  # no machine that trains has a terabyte to give to one tensor
 _GIB = 1 << 30
 _MEMORY_NEXT = ("dmesg -T | grep -i -E 'oom|killed process'", "free -g; cat /sys/fs/cgroup/memory.max")
@@ -34,7 +35,9 @@ def _semaphore(found: Hypothesis, story: Story) -> Hypothesis:
     if not made or "No space left" not in found.evidence[0].text:
         return found
     says = statements("host")["program-no-space-semaphore"]
-    return replace(found, because=says.because, fix=says.fix, next=says.next)
+    return replace(
+        found, category=_SHARED, cause="container-config", because=says.because, fix=says.fix, next=says.next
+    )
 
 
 def _with_kill(found: Hypothesis, story: Story) -> Hypothesis:

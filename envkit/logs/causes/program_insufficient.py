@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._stated import INNOCENT, OPEN, shortened
+from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
-from envkit.logs.records import Hypothesis, Line, Role, Strength
-from envkit.logs.story import Story
+from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
+from envkit.logs.story import Story, went_on
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -63,7 +63,10 @@ _CUES = tuple(
         ),
         ("host-resource", r"memory|no space|quota|too many|\bheap\b"),
         ("container-config", r"permission|not permitted|read-only"),
-        ("infra", r"connect|network|timed? ?out|unreachable|resolve|http|certificate|registry|refused"),
+        (
+            "infra",
+            r"connect|network|broken pipe|socket|timed? ?out|unreachable|resolve|http|certificate|registry|refused",
+        ),
         (
             "version-mismatch",
             r"unsatisfiable|no solution|conflict|incompatible|not compatible|no matching distribution",
@@ -83,8 +86,10 @@ _SIGNALS = {
     15: "the process was asked to end (signal 15) by another, and nothing says why",
 }
 _ELSEWHERE = "only launchers and wrappers speak: the process that failed first wrote elsewhere or above"
+_KILL, _USAGE, _NOT_RUN = 9, 2, 126
 _SHELL = 128  # a shell's exit status of a process that a signal ended is this and the signal's number
 _MOST = 4
+_STEPS = 2
 
 
 def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -109,9 +114,31 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     named = [line for line in lines if "first observed failure" in line.text]
     first = [line for line in exits if named and line.file == named[0].file and line.number > named[0].number]
     chosen = tuple(dict.fromkeys((*first[:1], *exits[:2], *exits[-1:], *rest)))[:_MOST]
-    yield Hypothesis(OPEN, "unknown-cut-log", Strength.LIKELY, chosen, why, "the lines above the first of these")
-    if signal == 9:
-        yield Hypothesis(INNOCENT, "host-resource", Strength.FALLBACK, chosen[:1], why, "dmesg -T of that time")
+    if signal == _KILL:  # nothing of the GPU's sends it, whoever did
+        yield Hypothesis(INNOCENT, "host-resource", Strength.USUAL, chosen, why, "dmesg -T of that time")
+    elif own := _own_exit(exits):
+        why = f"the process ended itself with exit code {own}, and said nothing of why"
+        decide = f"where the program ends with {own} (exit, sys.exit, os._exit)"
+        yield Hypothesis(INNOCENT, "program-bug", Strength.USUAL, chosen, why, decide)
+    strength = Strength.POSSIBLE if signal == _KILL or _own_exit(exits) else Strength.LIKELY
+    decide = "the lines above the first of these"
+    yield Hypothesis(OPEN, "unknown-cut-log", strength, chosen, why, decide)
+
+
+def _own_exit(exits: Iterable[Line]) -> int:
+    """The exit status of the first process if only its own program can have chosen it, else 0.
+
+    Python ends with 1 after an exception and with 2 after wrong arguments; from 126 on the status is a shell's.
+    """
+    codes = [int(match["exit"]) for line in exits if (match := _EXIT.search(line.text))]
+    chosen = {code for code in codes if _USAGE < code < _NOT_RUN}
+    return (
+        chosen.pop() if len(chosen) == 1 and all(code in (0, 1, *chosen) or _is_signal(code) for code in codes) else 0
+    )
+
+
+def _is_signal(code: int) -> bool:
+    return code < 0 or code > _SHELL
 
 
 def _signal(exits: Iterable[Line]) -> int:
@@ -146,20 +173,27 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
         return
-    lines = [line for seen in story.files for line in seen.loud if _speaks(line)]
+    lines = [line for seen in story.files for line in seen.loud if _speaks(line) and not _passed(line, seen)]
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does
     first = next((line for line in lines if not _HEADING.search(line.text)), lines[0])
     decide = "what the program did in the line before it"
-    if any(_GPU.search(line.text) for line in lines):
-        gpu = next(line for line in lines if _GPU.search(line.text))
+    if gpu := next((line for line in lines if _GPU.search(unquoted(line.text))), None):
         why = f"a line speaks of the GPU in words that no rule knows: {shortened(gpu.text)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, tuple(dict.fromkeys((gpu, first))), why, decide)
         return
     cause = next((name for name, cue in _CUES if cue.search(first.text)), "program-bug")
     why = f"the first line that tells of an error has no GPU in it: {shortened(first.text)}"
     yield Hypothesis(INNOCENT, cause, Strength.FALLBACK, (first,), why, decide)
+
+
+def _passed(line: Line, seen: FileSeen) -> bool:
+    """Whether the process made steps after the line, and nothing was said behind them of an end that was not good."""
+    steps = went_on(line, seen)
+    last = max(steps, default=0)
+    ends = (each for each in (*seen.tail, *seen.loud) if each.number > last)
+    return len(steps) >= _STEPS and not any(_speaks(each) or _WRAPPER.search(each.text) for each in ends)
 
 
 def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -28,14 +28,34 @@ _GPU_FAULT = re.compile(
     r"CUDA error|cudaError|CUDA_ERROR|\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
     r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
 )
+# the words of a check of arguments, which a library makes before it asks the GPU for anything
+_CHECKED = re.compile(
+    r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
+    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
+    r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
+)
+_OF_THE_GPU = re.compile(
+    r"(?i)compute.capab|\bsm_?\d|\b(?:ampere|hopper|turing|volta|blackwell|ada)\b|\bgpus?\b|driver|architecture|\bmemory\b"
+    r"|\bcuda (?:version|runtime|toolkit)|CUDA error|_STATUS_|cudaError|CUDA_ERROR"
+)
 _NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")
 _LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
+# a package that says which release of another it wants
+_WANTS = re.compile(
+    r"\b(?:[Rr]equire[sd]?|needs?)\b.{0,160}(?:[<>=!~]=|[<>] ?\d|\b(?:version|release) (?:of )?\S{0,60}\d"
+    r"|\b(?:latest|newer|later|older) version)"
+    r"|(?:[<>=!~]=|[<>] ?\d)\S{0,20}.{0,60}\bis required\b|\bbut found \S{1,80}(?:==|version)"
+    r"|[Pp]lease (?:upgrade|update|downgrade)\b.{0,120}(?:[<>=!~]=|\d\.\d|version)"
+    r"|\bincompatible (?:with (?:the )?installed|versions?)\b"
+)
 # what the words of an exception say that its kind does not
 _SAID = (
     ("corrupt-data", re.compile(
         r"contains? (?:NaN|inf)|could not convert string to float|invalid literal for int|truncated|corrupt|not a gzip"
         r"|[Uu]nexpected end of|Error tokenizing data|cannot reshape array|invalid header|bad magic")),
-    ("program-bug", re.compile(r"no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
+    ("version-mismatch", _WANTS),
+    ("program-bug", re.compile(
+        r"database is locked|no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
     ("infra", re.compile(r"\[Errno (?:111|110|113|101)\]|Connection refused|timed out|Name or service not known")),
     ("host-resource", re.compile(r"\[Errno (?:28|122|24|12)\]|No space left|Too many open files")),
 )  # fmt: skip
@@ -50,7 +70,15 @@ _GPU_LIBRARY = re.compile(r"TensorRT|\[TRT\]|OptiX|NvEnc|nvenc|NVDEC|cuvid|DeepS
 # exceptions of a program that was handed nothing, where it expected something
 _HOLLOW = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 _REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
-_MILD = re.compile(r"[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor")
+_MILD = re.compile(
+    r"Unable to register \w{1,20} factory|[Ff]ailed call to cuInit|Exception (?:on|in|while)|[Uu]nhandled|[Uu]ncaught"
+    r"|[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor"
+)
+_WRITES = re.compile(r"\bprint\(|\bstd(?:out|err)\b|\.flush\(|\becho\(")
+_LOOKS_UP = ("__getattr__", "__getattribute__")
+_RPC = ("_InactiveRpcError", "_MultiThreadedRendezvous", "AioRpcError", "RpcError")
+_RPC_STATUS = re.compile(r"StatusCode\.(\w{1,30})")
+_AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "ABORTED")
 _NEAR = 12
 _LONG_BEHIND = 20  # lines
 
@@ -89,7 +117,7 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         decide = "what the first of these lines means"
         yield Hypothesis(OPEN if gpu else INNOCENT, cause, strength, (said, *lines), why, decide)
         return
-    if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken):
+    if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken) and not _is_check(message):
         why = f"{short_kind(trace)}{where} speaks of the GPU in words that no rule knows: {shortened(message)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "what the call before it returned")
         return
@@ -103,6 +131,21 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = Strength.POSSIBLE if others else Strength.LIKELY
     why = f"{short_kind(trace)}{where}: {shortened(message)}" if message else f"{short_kind(trace)}{where}"
     yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace))
+
+
+def _is_check(message: str) -> bool:
+    """Whether a library refused an argument, and not the GPU or its driver."""
+    return bool(_CHECKED.search(message)) and not _OF_THE_GPU.search(message)
+
+
+def reader_gone(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Who read the program's output has gone (head, a closed terminal, a logger that ended): write(2), EPIPE."""
+    for trace in story.tracebacks[-1:]:
+        code = trace.frames[-1].code if trace.frames else ""
+        if short_kind(trace) == "BrokenPipeError" and _WRITES.search(code):
+            why = f"the program wrote to a pipe that nobody reads any more{_where(trace)}"
+            decide = "what the output was piped into, and whether that ended first"
+            yield Hypothesis(INNOCENT, "launch-config", Strength.LIKELY, (trace.line,), why, decide, over=(OPEN,))
 
 
 def _went_on(trace: Traceback, story: Story) -> bool:
@@ -162,13 +205,17 @@ def _cause(trace: Traceback) -> str:
     said = next((cause for cause, words_of in _SAID if words_of.search(message)), "")
     if said and kind in ("ValueError", "OperationalError", "OSError", "RuntimeError", "ReadError"):
         return said
+    if kind == "ImportError" and _WANTS.search(message):
+        return "version-mismatch"
+    if kind in _RPC and (status := _RPC_STATUS.search(message)):
+        return "infra" if status[1] in _AWAY else "program-bug"
     if stated_by_name := exception_causes().get(kind):
         return stated_by_name
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
-    in_library = bool(trace.frames) and bool(_LIBRARY.search(trace.frames[-1].file))
+    in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
     if kind == "AttributeError" and (_MODULE_LACKS.search(message) or (in_library and "NoneType" not in message)):
@@ -176,6 +223,11 @@ def _cause(trace: Traceback) -> str:
     if kind == "TypeError" and "unexpected keyword argument" in message:
         return "version-mismatch"
     return "program-bug"
+
+
+def _asked_by(trace: Traceback) -> Frame | None:
+    """The innermost frame, but who asked for an attribute in place of the method that looks for it."""
+    return next((each for each in reversed(trace.frames) if each.function not in _LOOKS_UP), None)
 
 
 def _decide(cause: str, trace: Traceback) -> str:

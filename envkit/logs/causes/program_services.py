@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from envkit.facts import Facts
 from envkit.logs.causes._stated import stated
+from envkit.logs.causes._tracebacks import fatal, is_answer
 from envkit.logs.records import Hypothesis
 from envkit.logs.story import Story
 
@@ -21,6 +22,12 @@ def around_the_job(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """
     yield from stated(story, "services")
     # one outage is told by every layer, the lowest one knows most
-    if network := sorted(stated(story, "network"), key=lambda each: -each.strength):
+    answered = [trace.line for trace in story.tracebacks if is_answer(trace)]
+    told = fatal(story)
+    if told and not is_answer(told[-1]):  # the server's own exception is in the log
+        network = [each for each in stated(story, "network") if not set(each.evidence) & set(answered)]
+    else:
+        network = list(stated(story, "network"))
+    if network := sorted(network, key=lambda each: -each.strength):
         lines = tuple(dict.fromkeys(line for each in network for line in each.evidence))
         yield replace(network[0], evidence=lines[:_LAYERS])

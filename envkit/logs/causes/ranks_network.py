@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._ranks import ended_otherwise, family, independent, quoted, stem
 from envkit.logs.causes._tracebacks import events_in, fatal
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
@@ -73,6 +73,10 @@ def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         chain = fatal(story)
         if chain and not any(event.category for trace in chain for event in events_in(story, trace)):
             return  # the process that went first says why
+        ended = ended_otherwise(story)
+        if ended and ended[1] == "SIGKILL":
+            said = [event for event in story.of("elastic-report-signal") if "SIGKILL" in event.line.text]
+            yield worded("killed-before-its-peers", ended[0], *said[:1], *quoted(found), over=_WRAPPERS)
         yield worded("peer-closed-connection", *quoted(found), peer=f"the peer {name}" if name else "a peer")
 
 

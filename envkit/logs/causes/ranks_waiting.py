@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from envkit.facts import Facts
 from envkit.logs import hang
-from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._ranks import ended_otherwise, family, independent, quoted, stem
 from envkit.logs.causes._tracebacks import events_in, fatal
 from envkit.logs.causes._worded import worded
-from envkit.logs.codes import signal_of
 from envkit.logs.hang import Wait
 from envkit.logs.records import Event, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
@@ -22,8 +21,6 @@ _REPORTS = (
 )
 _MEETING = ("c10d-unique-id-timeout", "c10d-store-wait")
 _TEARDOWN = ("c10d-watchdog-state", "c10d-dump-signal", "c10d-watchdog-wrapper", "c10d-observed-dump")
-_EXITS = ("elastic-exit", "elastic-report-exit", "lightning-child", "deepspeed-exit", "spawn-exited", "srun-exit")
-_WATCHDOGS_END = (0, 1, -6, 134, -15, 143)  # a watchdog aborts its process and the launcher terminates the others
 _FIRST_WORK = 2  # a group's first or second collective: nothing has ever passed between its ranks
 _NEAR = (0.9, 1.15)  # a phase that began when the waiting began is as old as the time-out when it strikes
 _COLLECTIVE = re.compile(r"Dist\w*Error|NCCL|nccl|c10d|[Tt]imed? ?out|DDP expects same model")
@@ -76,7 +73,7 @@ def waited(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if own is not None:
         yield worded("waited-for-a-failed-rank", *lines[:1], own)
         return
-    if ended := _ended_otherwise(story):
+    if ended := ended_otherwise(story):
         exit_line, how = ended
         yield worded("waited-for-an-ended-rank", *lines[:1], exit_line, how=how, named=named)
         return
@@ -173,18 +170,6 @@ def _own_failure(story: Story) -> Line | None:
     if not chain or told & {_HANG, "nccl-remote-error"} or _COLLECTIVE.search(f"{chain[-1].kind} {chain[-1].message}"):
         return None
     return chain[-1].line
-
-
-def _ended_otherwise(story: Story) -> tuple[Line, str] | None:
-    """The first process that ended by a signal which no watchdog and no launcher sends."""
-    for event in story.events:
-        if stem(event) in _EXITS:
-            text = event.values.get("exit") or ""
-            code = int(text) if text.lstrip("-").isdigit() else 0
-            name = event.values.get("signal") or signal_of(code)
-            if name and code not in _WATCHDOGS_END and name not in ("SIGABRT", "SIGTERM"):
-                return event.line, name
-    return None
 
 
 def _phase_as_old(story: Story, limit_ms: int) -> Line | None:

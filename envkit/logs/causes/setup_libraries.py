@@ -38,6 +38,8 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
         strength = Strength.FALLBACK  # TensorFlow says the same on every machine without a GPU
     if library and _DRIVER_SIDE.search(library):
         yield _driver_side(story, event, library, strength)
+    elif event.signature.id == "lib-link":
+        yield worded("linker-finds-no-library", event, strength=strength, library=f"lib{library}")
     elif event.signature.id.startswith("lib-bnb"):
         yield _bitsandbytes(event, strength)
     elif _ROCM.search(library):
