@@ -116,6 +116,7 @@ def test_words_that_do_not_fit(tmp_path: Path, explain: Explain) -> None:
 
 
 @pytest.mark.slow  # three examinations
+@pytest.mark.nightly  # a real Slurm has one in `make test`
 def test_a_job_that_really_ran(tmp_path: Path, explain: Explain) -> None:
     """Three nodes of this machine start a program, and that of the second runs out of memory."""
     program = tmp_path / "train.py"
@@ -150,3 +151,32 @@ def test_the_node_of_a_rank_that_never_came_is_named(tmp_path: Path, explain: Ex
     del told[5]
     said = explain("--run", place, log(tmp_path, "world_size=16\n" + "".join(told)))[1]
     assert "rank 5 ran on n3, which passed" in said and said.count(" ran on ") == 1
+
+
+def spared(tmp_path: Path) -> Path:
+    """A run on Slurm whose second node failed, so that tasks and ranks count otherwise from there on."""
+    bad = lay(tmp_path / "run", *healthy(n2=document("n2", body(found=(fault(),)))), run=fleet.run(spares=1))
+    return started(bad, *(name for name in fleet.HOSTS if name != "n2"))
+
+
+def test_a_label_of_srun_counts_spares_too(tmp_path: Path, explain: Explain) -> None:
+    failed = log(tmp_path, f"0: world_size=7\n3: {ECC}")
+    assert "task 3 ran on n4, which passed" in explain("--run", spared(tmp_path), failed)[1]
+
+
+def test_what_srun_says_of_a_task_is_its_node(tmp_path: Path, explain: Explain) -> None:
+    """Below torchrun, which has eight ranks for each task; without srun's words nothing says what the label counts."""
+    place = spared(tmp_path)
+    assert "rank 17 ran on n4, which" in explain("--run", place, log(tmp_path, f"0: nranks 56\n3: [rank17]: {ECC}"))[1]
+    text = f"0: world_size=56\n3: {ECC}"
+    assert "the run does not say on which node task 3 was" in explain("--run", place, log(tmp_path, text))[1]
+    ended = "srun: error: n4: task 3: Exited with exit code 1\n"
+    assert "task 3 ran on n4, which passed" in explain("--run", place, log(tmp_path, text + ended))[1]
+
+
+@pytest.mark.parametrize(("more", "named"), [("", True), ("srun: error: n6: task 5: Exited with exit code 1\n", False)])
+def test_lines_without_a_rank_are_of_the_only_node_that_srun_names(
+    tmp_path: Path, explain: Explain, more: str, named: bool
+) -> None:
+    failed = log(tmp_path, f"{ECC}srun: error: n4: task 3: Exited with exit code 1\n{more}")
+    assert ("this ran on n4, which passed" in explain("--run", spared(tmp_path), failed)[1]) is named

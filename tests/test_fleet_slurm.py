@@ -309,6 +309,32 @@ def test_the_command_starts_on_healthy_nodes_alone_and_its_exit_code_is_the_jobs
     assert bad(judged(place)) == {"n2": Cause.FOUND, "n5": Cause.NEVER_STARTED}
 
 
+FAILS = """
+import os
+print("world_size=" + os.environ["ENVKIT_WORLD_SIZE"], flush=True)
+if os.environ["SLURMD_NODENAME"] == "n4":
+    raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+"""
+
+
+@pytest.mark.parametrize("label", [(), pytest.param(("--label",), marks=NIGHTLY)])
+def test_after_a_job_failed_its_node_is_named(cluster: Cluster, place: Path, label: tuple[str, ...]) -> None:
+    """n2 fails the check and is left out, so that the ranks of the job are not the tasks of Slurm's step."""
+    (place / "train.py").write_text(FAILS)
+    words = task(
+        place, {"n2": asks_too_much(place)}, f"{REAL} --spares 1", f"$more -- {sys.executable} {place}/train.py"
+    )
+    srun = ("srun", "-N4", "-w", "n[1-4]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", *label)
+    code, out, err = cluster.run(*srun, "bash", words)
+    assert code == 1 and "n4" in err, err
+    (place / "job.out").write_text(out + err)
+    told = cluster.run(sys.executable, "-m", "envkit", "explain", "--run", str(run_of(place)), str(place / "job.out"))
+    said = " ".join(told[1].split())
+    assert told[0] == 1 and said.count(" ran on ") == 1, told
+    assert f"{'task 3' if label else 'this'} ran on n4, which passed the check before the job" in said
+    assert "n2 failed the check before the job: host-no-gpu" in said
+
+
 @NIGHTLY
 def test_without_spares_one_bad_node_keeps_the_command_from_starting(cluster: Cluster, place: Path) -> None:
     faults = {"n2": asks_too_much(place)}

@@ -241,7 +241,8 @@ def ran(place: Path, hosts: str) -> Ran:
     order = decided.nodes if decided else tuple(nodes)
     why = f"the command of this run started on no node: {decided.why}" if decided and not decided.nodes else ""
     others = tuple(node for name, node in nodes.items() if name not in order)
-    return Ran(str(place), tuple(nodes[name] for name in order if name in nodes), others, why)
+    step = tuple(nodes.values()) if found.run.launcher == "slurm" else ()
+    return Ran(str(place), tuple(nodes[name] for name in order if name in nodes), others, why, step)
 
 
 def act(asked: Judging, undo: bool, unknown_too: bool, applied: bool) -> NoReturn:

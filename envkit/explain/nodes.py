@@ -2,20 +2,25 @@
 
 A log names ranks, a run names nodes.  Ranks fill the nodes one by one, in the order in which the job started on them,
 as srun, torchrun and mpirun number them by default; how many a node has follows from the number of all ranks in the
-logs, or from the GPUs of the nodes' own documents if the logs have one rank for each of them.
+logs, or from the GPUs of the nodes' own documents if the logs have one rank for each of them.  The number that `srun
+--label` puts before a line counts the tasks of all nodes of the step, spares as well; srun itself says of tasks that
+ended with an error on which node they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from envkit.logs import hang
-from envkit.logs.records import Explanation, Role
+from envkit.logs.records import Explanation, Line, Role
 from envkit.logs.story import Story
 from envkit.records import dataclass
 
 _NAMED = 3  # other nodes that are not ok
+_LABEL = re.compile(r"\s{0,9}(\d{1,5}): ")  # of srun --label
+_MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +47,27 @@ class RanNode:
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A run: ``nodes`` are those on which its command started, in the order of their ranks; ``others`` its other nodes;
-    ``why`` says why it started nowhere, where it did not."""
+    ``why`` says why it started nowhere, where it did not; ``step`` are all nodes in the order of srun's tasks, none
+    where another launcher started them."""
 
     name: str
     nodes: tuple[RanNode, ...]
     others: tuple[RanNode, ...] = ()
     why: str = ""
+    step: tuple[RanNode, ...] = ()
 
 
 def placed(found: Explanation, told: Story, ran: Ran) -> Explanation:
     """The explanation with the node of the rank where the failure began, and with nodes that are not ok."""
     said = [ran.why] if ran.why else []
     accused = _accused(found, told, ran)
+    word = "task" if _is_labelled(found) else "rank"
     for node, ranks in accused.items():
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}" if ranks else "this"
+        shown = ", ".join(map(str, ranks))
+        who = f"{word} {shown}" if len(ranks) == 1 else f"{word}s {shown}" if ranks else "this"
         said.append(f"{who} ran on {node.shown}, {_of_check(node)}")
     if not accused and (rank := _ranks(found)):
-        said.append(f"the run does not say on which node rank {rank[0]} was")
+        said.append(f"the run does not say on which node {word} {rank[0]} was")
     bad = [node for node in (*ran.nodes, *ran.others) if node.state != "ok" and node not in accused]
     said += [f"{node.shown} {_of_check(node)}" for node in bad[:_NAMED]]
     if len(bad) > _NAMED:
@@ -93,10 +102,55 @@ def _accused(found: Explanation, told: Story, ran: Ran) -> dict[RanNode, list[in
             if node := by_name.get(line.host) or by_name.get(line.host.partition(".")[0]):
                 return {node: ranks}
     each = _ranks_of_a_node(told, ran.nodes)
+    ended, only = _ended_tasks(told, by_name)
+    if not ranks and only is not None:
+        return {only: []}
+    labelled = _is_labelled(found)
     for rank in ranks:
-        if each and rank // each < len(ran.nodes):
-            made.setdefault(ran.nodes[rank // each], []).append(rank)
+        if labelled:
+            node = ended.get(rank) or _of_task(rank, told, ran, each)
+        else:
+            node = ran.nodes[rank // each] if each and rank // each < len(ran.nodes) else None
+        if node in ran.nodes:
+            made.setdefault(node, []).append(rank)
     return made
+
+
+def _is_labelled(found: Explanation) -> bool:
+    """Whether the line where it began has the number of its task before it, as `srun --label` writes it."""
+    return any(mark.role is Role.ROOT and _label(mark.line) is not None for mark in found.evidence)
+
+
+def _label(line: Line) -> int | None:
+    found = _LABEL.match(line.raw)
+    return line.rank if found and line.rank == int(found[1]) else None
+
+
+def _ended_tasks(told: Story, by_name: Mapping[str, RanNode]) -> tuple[dict[int, RanNode], RanNode | None]:
+    """The nodes of tasks that ended with an error, by what srun says of each node alone; and the node where that is one
+    for all of them."""
+    tasks: dict[int, RanNode] = {}
+    events = told.of("srun-exit", "srun-exit-bare")
+    for event in events:
+        if node := by_name.get(event.values.get("device", "")):
+            tasks.update(dict.fromkeys(_numbers(event.values.get("ranks", "")), node))
+    nodes = {by_name.get(event.values.get("device", "")) for event in events}
+    return tasks, nodes.pop() if len(nodes) == 1 else None
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """The numbers of a list such as `2-4,7`."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            yield from range(int(first), min(int(last or first) + 1, _MOST_TASKS))
+
+
+def _of_task(task: int, told: Story, ran: Ran, each: int | None) -> RanNode | None:
+    """The node of a task by its number among those of the step; None where it is not known how many a node has: below
+    torchrun, which has many ranks, it is one."""
+    many = 1 if each == 1 else each if each and any(rank >= len(ran.step) for rank in told.ranks) else None
+    return ran.step[task // many] if many and task // many < len(ran.step) else None
 
 
 def _ranks_of_a_node(told: Story, nodes: Sequence[RanNode]) -> int | None:
