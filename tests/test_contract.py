@@ -115,7 +115,8 @@ STEPS = {
     "fleet": (
         ("apiserver", "evidence", "hostlist"),
         ("documents", "launchers", "links"),
-        ("fingerprint", "folder", "frames", "pods", "trials"),
+        ("fingerprint", "floors", "folder", "frames", "pods"),
+        ("trials",),
         ("gather", "node"),
         ("verdict",),
         ("acting", "answers", "contracts", "rounds"),

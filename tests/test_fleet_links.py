@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from fleet import HOSTS, healthy, judged, lay, node_of
 
-from envkit.fleet import answers, gather, links, node, rounds, start, trials
+from envkit.fleet import answers, floors, gather, links, node, rounds, start, trials
 from envkit.fleet.evidence import Fleet, How, Tried
 from envkit.fleet.folder import Place
 from envkit.fleet.trials import Answer, Plan, Record, Wanted
@@ -92,6 +92,46 @@ def test_who_was_killed_is_named_before_whose_partner_left() -> None:
     gone = {"outcome": "failed", "stage": "answer", "detail": "RuntimeError: connection closed by peer"}
     died = {"outcome": "failed", "stage": "answer", "detail": "it was killed by SIGKILL"}
     assert "on b3 at the stage answer: it was killed" in ended(a3=gone, b3=died)[0]["a3", "b3"].why
+
+
+FLOORS = floors.floors(fleet.body())  # of H100 with ports of 400 Gb/s
+
+
+def few(*speeds: float, way: str = "NET/IB/0/GDRDMA", floor: float = 0.0) -> tuple[list[Tried], tuple[str, ...]]:
+    """How trials of these speeds ended, too few for a spread of their own, and what is wrong with all."""
+    said = {"gbps": 0.0, "across": {way: 4, f"{way}/Shared": 4}}
+    made = record(*(
+        (pair, {name: {**said, "gbps": speed} for name in pair}) for pair, speed in zip(PAIRS, speeds, strict=False)
+    ))  # fmt: skip
+    tried, network = trials.judged(FLEET, made, Wanted(floor, floors=dict.fromkeys(FLEET.nodes, FLOORS)))
+    return list(tried), network
+
+
+def test_the_facts_say_how_slow_a_link_may_be() -> None:
+    tried, network = few(26.0, 24.0, 300.0)
+    assert ([one.how for one in tried], network) == ([How.PASSED, How.SLOW, How.PASSED], ())
+    assert (
+        "a1 with b1 reached 24 GB/s over NET/IB" in tried[1].why and "0.5 of what one port of 400 Gb/s" in tried[1].why
+    )
+    tried, _ = few(100.0, 120.0, 130.0, way="P2P/MNNVL")
+    assert [one.how for one in tried] == [How.SLOW, How.PASSED, How.PASSED] and "NVLink of H100" in tried[0].why
+
+
+def test_a_slow_network_is_nobodys_own_fault() -> None:
+    tried, network = few(3.0, 2.9, 300.0)
+    assert {one.how for one in tried} == {How.PASSED}
+    assert len(network) == 1 and "2 of 3 trials were slow, such as a0 with b0 reached 3 GB/s" in network[0]
+
+
+def test_where_the_facts_ask_for_nothing() -> None:
+    """A floor that was named, a way without a floor, GPUs without NVLink, ports that nobody could read."""
+    assert {one.how for one in few(3.0, 4.0, 4.0, floor=2.0)[0]} == {How.PASSED}
+    assert few(3.0, 4.0, 4.0, way="NET/Socket") == few(300.0, 300.0, 300.0, way="NET/Socket")
+    assert floors.floors(fleet.body(hardware="NVIDIA L40S, x86_64")) == ()
+    assert floors.floors(fleet.body(hardware="NVIDIA H100 80GB HBM3 + NVIDIA H200, x86_64")) == ()
+    unread = floors.floors(fleet.prints(fleet.body(), **{"network rate": None}))
+    mixed = floors.floors(fleet.prints(fleet.body(), **{"network rate": "200, 400"}))
+    assert [one.way for one in unread] == ["P2P"] and min(one.gbs for one in mixed) == 12.5
 
 
 def test_sockets_everywhere_are_a_finding_only_where_nodes_have_faster_cards() -> None:

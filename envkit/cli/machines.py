@@ -172,7 +172,10 @@ def preflight(
         float, _many("--trial-budget", metavar="SECONDS", help="Time limit of one trial of a link; 60 without.")
     ] = 0.0,
     link_floor: Annotated[
-        float, _many("--link-floor", metavar="GB/S", help="The least bus bandwidth between nodes that is not slow.")
+        float,
+        _many(
+            "--link-floor", metavar="GB/S", help="The least bus bandwidth that is not slow; by default by the facts."
+        ),
     ] = 0.0,
     contract: options.ClassContracts = None,
     may_differ: options.MayDiffer = None,

@@ -27,6 +27,7 @@ from envkit.facts.rows import GpuRow as GpuRow
 from envkit.facts.rows import ImageEnvRow as ImageEnvRow
 from envkit.facts.rows import ImageRow as ImageRow
 from envkit.facts.rows import KnownBadRow as KnownBadRow
+from envkit.facts.rows import LinkRow as LinkRow
 from envkit.facts.rows import NcclRow as NcclRow
 from envkit.facts.rows import NgcRow as NgcRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
@@ -224,6 +225,7 @@ class Facts:
     ptx_isas = _table(PtxRow, "ptx")  # PTX ISA versions and the toolkits that brought them, oldest first
     peaks = _table(PeakRow, "peak")  # Datasheet peaks, by GPU
     goods = _table(GoodRow, "good")  # Speeds that healthy GPUs reached, by GPU, test and measure
+    links = _table(LinkRow, "link")  # What ways between nodes carry, and what of it must be reached
 
     def peak(self, name: str) -> PeakRow | None:
         """The datasheet peaks of the GPU that cuDeviceGetName calls exactly ``name``; None if there is none."""

@@ -446,6 +446,20 @@ class GoodRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkRow(Sourced):
+    """The least that an all-reduce between healthy nodes reaches, as a ``share`` of what one way between them carries.
+
+    ``way`` is how NCCL's words for it begin.  Of a network it is one port, which the kernel says to have ``gbit`` Gb/s;
+    ``gbs`` is the same in GB/s of one direction.  Both are None where the GPU's own peak says it.
+    """
+
+    way: str
+    gbit: float | None
+    gbs: float | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class TorchOldRow(Sourced):
     """One build of a torch release that is too old to be locked, for reading what others wrote.
 

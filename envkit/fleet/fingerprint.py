@@ -14,6 +14,7 @@ from envkit.model import is_observation
 
 UNSUPPORTED = "not supported"
 NO_GPU = "no GPU"
+NO_LINK = "no link"
 # Of each process another one by their meaning.
 _OF_EACH_PROCESS = frozenset(
     ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "TORCHELASTIC_ERROR_FILE")
@@ -65,6 +66,7 @@ def _machine(host: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     yield "network cards", None if cards is None else str(len(cards))
     if cards:
         yield "network firmware", _of_all(cards, "firmware")
+        yield "network rate", _rates(cards)
     yield "container toolkit", _text(host, "toolkit", "version")
     yield "container engine", _text(host, "docker", "version")
     limits = _value(host, "limits")
@@ -74,6 +76,21 @@ def _machine(host: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for name, value in sorted(variables.items()) if isinstance(variables, Mapping) else ():
         if name not in _OF_EACH_PROCESS:
             yield f"variable {name}", str(value)
+
+
+def _rates(cards: Sequence[Any]) -> str | None:
+    """The Gb/s of all ports that have a link, each once; None where one of them is not known."""
+    ports = [port for card in cards for port in _items(card, "ports") or ()]
+    states = [_text(port, "state") for port in ports]
+    rates = [_number_of(port) for port, state in zip(ports, states, strict=True) if state == "ACTIVE"]
+    if None in states or None in rates:
+        return None
+    return ", ".join(f"{rate:g}" for rate in sorted({rate for rate in rates if rate is not None})) or NO_LINK
+
+
+def _number_of(port: Any) -> float | None:
+    rate = _value(port, "rate")
+    return float(rate) if isinstance(rate, (int, float)) else None
 
 
 def _image(image: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:

@@ -18,6 +18,7 @@ from envkit.errors import one_line
 from envkit.fleet import hostlist
 from envkit.fleet.documents import Hex, Key, Launch, Name, Seconds, Text
 from envkit.fleet.evidence import Fleet, How, Tried
+from envkit.fleet.floors import LinkFloor
 from envkit.fleet.hostlist import MOST_NODES
 from envkit.fleet.links import MOST_ROUNDS
 from envkit.records import dataclass
@@ -102,11 +103,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of trials that pass: at least ``floor`` GB/s, 0 for any.  ``cards`` are the nodes with cards of a
-    fast network and no variable that turns it off."""
+    """What is asked of trials that pass: at least ``floor`` GB/s, or with 0 what ``floors`` say of the nodes.
+    ``cards`` are the nodes with cards of a fast network and no variable that turns it off."""
 
     floor: float = 0.0
     cards: frozenset[str] = frozenset()
+    floors: Mapping[str, tuple[LinkFloor, ...]] = field(default_factory=dict)
+
+    def of(self, nodes: Sequence[str], way: str) -> LinkFloor | None:
+        """The floor of a trial of these nodes that went this way; None where one of them has none."""
+        parts = way.split(", ")
+        held = [
+            next((one for one in self.floors.get(name, ()) if all(part.startswith(one.way) for part in parts)), None)
+            for name in nodes
+        ]
+        known = [one for one in held if one is not None]
+        return min(known, key=lambda one: one.gbs) if known and len(known) == len(held) else None
 
 
 def judged(fleet: Fleet, record: Record, wanted: Wanted) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
@@ -121,7 +133,11 @@ def judged(fleet: Fleet, record: Record, wanted: Wanted) -> tuple[tuple[Tried, .
                 passed[len(made) - 1] = answers
     ways = {at: way for at, answers in passed.items() if (way := _ways(answers))}
     fast = sum(_SOCKETS not in way for way in ways.values())
+    below = {} if wanted.floor else _below(made, passed, ways, wanted)
+    floored = sum(wanted.of(made[at].nodes, way) is not None for at, way in ways.items())
     slower = _slow(fleet, made, passed, wanted.floor)
+    if 2 * len(below) <= floored:  # else it is all of the network, and no node's fault
+        slower = {**below, **slower}
     for at in passed:
         one = made[at]
         if _SOCKETS in ways.get(at, "") and 2 * fast > len(ways):
@@ -129,7 +145,24 @@ def judged(fleet: Fleet, record: Record, wanted: Wanted) -> tuple[tuple[Tried, .
             made[at] = Tried(one.round, one.nodes, How.TRANSPORT, why)
         elif at in slower:
             made[at] = Tried(one.round, one.nodes, How.SLOW, slower[at])
-    return tuple(made), tuple(_in_common(fleet, list(ways.values()), fast, wanted))
+    common = _in_common(fleet, list(ways.values()), fast, wanted)
+    if 2 * len(below) > floored:
+        common.append(f"{len(below)} of {floored} trials were slow, such as {next(iter(below.values()))}")
+    return tuple(made), tuple(common)
+
+
+def _below(
+    tried: Sequence[Tried], passed: Mapping[int, Mapping[str, Answer]], ways: Mapping[int, str], wanted: Wanted
+) -> dict[int, str]:
+    """The trials that were slower than the facts say of the way that they went, and why."""
+    made: dict[int, str] = {}
+    for at, way in ways.items():
+        floor = wanted.of(tried[at].nodes, way)
+        speed = min(each.gbps for each in passed[at].values())
+        if floor is not None and speed < floor.gbs:
+            said = f"{_shown(tried[at].nodes)} reached {speed:.3g} GB/s over {way}"
+            made[at] = f"{said}, and {floor.gbs:.3g} GB/s is {floor.why}"
+    return made
 
 
 def _in_common(fleet: Fleet, ways: Sequence[str], fast: int, wanted: Wanted) -> list[str]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from envkit.errors import one_line
-from envkit.fleet import links, trials
+from envkit.fleet import floors, links, trials
 from envkit.fleet.documents import Body, Document, Ended, Found, Run
 from envkit.fleet.evidence import Fleet, Tried
 from envkit.fleet.fingerprint import UNSUPPORTED
@@ -197,7 +197,8 @@ def tried(found: Gathered) -> tuple[Fleet, tuple[Tried, ...], tuple[str, ...]]:
     bodies = {name: held[0].body for name, held in found.documents.items() if held}
     fleet = Fleet(found.record.nodes, {name: body.labels for name, body in bodies.items() if body.labels})
     cards = frozenset(name for name, body in bodies.items() if _has_cards(body.fingerprint))
-    return (fleet, *trials.judged(fleet, found.record, trials.Wanted(found.run.floor, cards)))
+    least = {name: floors.floors(bodies[name]) for name in fleet.nodes if name in bodies}
+    return (fleet, *trials.judged(fleet, found.record, trials.Wanted(found.run.floor, cards, least)))
 
 
 def _has_cards(values: Mapping[str, str | None]) -> bool:
