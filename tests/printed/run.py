@@ -5,8 +5,8 @@
 
 The first needs only the standard library and, for the programs, the Python that `--python` names.  Each program runs
 in a folder of its own, plain and in one other dress: as a job with what comes before it, under torchrun with the rank
-before each line, or with the time that a container's engine puts there.  The text is what was printed, but that
-folders, the machine's name and addresses are replaced by others.  The document is written again after each program.
+before each line, or with what an engine, a cluster, a service or a CI puts there.  The text is what was printed, but
+that folders, the machine's name and addresses are replaced.  The document is written again after each program.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -38,10 +39,19 @@ HERE = Path(__file__).resolve().parent
 TEXTS = HERE.parent / "data" / "printed"
 LIST = HERE.parent / "data" / "printed.jsonl"
 HELD_OF = 3  # one program of so many is set aside, by the hash of its name
-_PLAIN, _JOB, _TEE, _STAMPED = "plain", "job", "tee", "stamped"
+_LATER = "n22-"  # what begins the names of programs that were written after the rules, whose texts are set aside whole
+_PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
+_STAMPS = {  # what comes before each line, by the dress, as a format of the time
+    _STAMPED: "%Y-%m-%dT%H:%M:%S.%f000Z stdout F ",
+    _ACTIONS: "%Y-%m-%dT%H:%M:%S.%f0Z ",
+    "compose": "trainer-1  | ",
+    "kubectl": "[pod/train-0/trainer] ",
+    "journald": "%b %d %H:%M:%S node1 train[4711]: ",
+}
 _MOST = 6_000_000  # characters of one text; a longer one is not kept whole, and says so
 _PLAIN_BELOW = 60_000  # characters; a longer text is kept packed
 _EACH_S = 60.0
+_FILE = "train.py"
 _TORCHRUN = "$PYTHON -m torch.distributed.run --standalone --nproc-per-node 1 --tee 3 train.py"
 _BEFORE = """
 set +e
@@ -62,7 +72,9 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("held")."""
+    """Whether a program's texts may be looked at ("tune") or are set aside ("held", "later")."""
+    if name.startswith(_LATER):
+        return "later"
     return "held" if number_of(name) % HELD_OF == 0 else "tune"
 
 
@@ -76,7 +88,7 @@ def dresses(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def script_of(entry: Mapping[str, Any], dress: str) -> str:
     """What bash is given: with a line after the program, so that bash says how it ended."""
-    script = entry.get("script", _TORCHRUN if dress == _TEE else "$PYTHON -u train.py\n")
+    script = entry.get("script", _TORCHRUN if dress == _TEE else f"$PYTHON -u {entry.get('file', _FILE)}\n")
     if dress == _JOB:
         return f"{_BEFORE}\n{script}\n{_AFTER}"
     return f"{script}\nexit $?\n"
@@ -129,10 +141,9 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: 
     """One run: what was printed, how it ended, how long it took; ``gpus`` are those that it sees, "" for all."""
     with tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
-        (folder / "train.py").write_text(entry.get("program", ""))
         for beside in ("before.py", "slurm.sh"):
             shutil.copy(HERE / beside, folder / beside)
-        for file, text in entry.get("files", {}).items():
+        for file, text in {entry.get("file", _FILE): entry.get("program", ""), **entry.get("files", {})}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
         env = {**os.environ, "PYTHON": python, "PYTHONUNBUFFERED": "1", "PWD": made, "OMP_NUM_THREADS": "2"}
@@ -153,11 +164,13 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: 
         lines: list[bytes] = []
         assert bash.stdout is not None
         for line in bash.stdout:
-            if dress == _STAMPED:
-                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
-                lines.append(f"{now} stdout F ".encode())
+            if dress in _STAMPS:
+                lines.append(datetime.now(UTC).strftime(_STAMPS[dress]).encode())
             lines.append(line)
         code = bash.wait()
+        if dress == _ACTIONS and code:
+            said = f"{datetime.now(UTC).strftime(_STAMPS[dress])}##[error]Process completed with exit code {code}.\n"
+            lines.append(said.encode())
         ended = late.finished.is_set()
         late.cancel()
         known = list(replacements(folder, python))
@@ -300,7 +313,8 @@ def keep(path: Path, tag: str) -> int:
             put(TEXTS / f"{id}.txt", text)
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
-    print(f"{len(rows)} texts, {sum(row['part'] == 'held' for row in rows.values())} of them set aside")
+    parts = Counter(row["part"] for row in rows.values())
+    print(f"{len(rows)} texts: {parts['tune']} to tune to, {parts['held']} and {parts['later']} set aside")
     return 0
 
 
