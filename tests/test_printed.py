@@ -25,6 +25,9 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda")
 SURE = 0.8
+# Least shares of right kinds, causes and evidence.  "later" are programs of somebody who had not seen the rules: what
+# was right when the rules first met them.
+LEAST = {"tune": (0.93, 0.88, 0.93), "held": (0.93, 0.88, 0.93), "later": (0.87, 0.85, 0.92)}
 
 
 @cache
@@ -48,7 +51,7 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
     )
     earlier = [row for row in listed if row.part != "later"]
     assert 0.25 < sum(row.part == "held" for row in earlier) / len(earlier) < 0.4
-    assert {row.part for row in listed} == {"tune", "held", "later"}
+    assert {row.part for row in listed} == LEAST.keys()
 
 
 @pytest.mark.slow  # explains hundreds of whole outputs
@@ -60,15 +63,17 @@ def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
 
 
 @pytest.mark.slow  # explains hundreds of texts
-@pytest.mark.parametrize("part", ["tune", "held"])
+@pytest.mark.parametrize("part", LEAST)
 def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
-    """The part that is set aside is asked for shares alone, so that nobody tunes to its texts."""
+    """The parts that are set aside are asked for shares alone, so that nobody tunes to their texts."""
     mine = [(row, answer) for row, answer in answers() if row.part == part]
     figures = public_logs.Figures()
     for row, answer in mine:
         public_logs.hold(row, answer, figures)
     share = {question: figures.right[question] / asked for question, asked in figures.asked.items()}
-    assert share["category"] >= 0.93 and share["cause class"] >= 0.88 and share["evidence, any role"] >= 0.93, share
+    kind, cause, evidence = LEAST[part]
+    assert share["category"] >= kind and share["cause class"] >= cause, share
+    assert share["evidence, any role"] >= evidence, share
     sure = Counter(right(row, answer) for row, answer in mine if answer.confidence >= SURE)
     assert sure[True] >= 0.85 * sure.total()  # what says 0.8 is to be right in 75 to 90 of 100, what says 0.95 in more
 
