@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable
 from envkit.facts import Facts
@@ -168,7 +167,10 @@ def test_a_pre_release_that_nobody_asked_for_is_not_meant() -> None:
      ("a~=1.0", True), ("a>=1,<2", True)],
 )  # fmt: skip
 def test_who_bounds_a_release_means_an_old_one(line: str, bounded: bool) -> None:
-    assert together._bounded(Requirement(line)) is bounded
+    assert together._bounded(spec_of("2.6.0", line)) == ({"a"} if bounded else set())
+    assert together._bounded(spec_of("2.6.0", "A", line)) == ({"a"} if bounded else set())
+    for key in ("constraints", "overrides"):
+        assert together._bounded(replace(spec_of("2.6.0", "a"), **{key: (line,)})) == ({"a"} if bounded else set())
 
 
 def test_wheels_of_one_library_for_two_cudas_are_known() -> None:

@@ -316,9 +316,10 @@ def _left_behind(
     spec: Spec, choice: Choice, found: Mapping[str, Release], ask: Ask
 ) -> tuple[Release, Release | None] | None:
     """A release of something asked for that nobody meant, and the newest that there is."""
+    meant = _bounded(spec)
     for one in _asked(spec):
         release = found.get(canonicalize_name(one.name))
-        if release is None or _bounded(one):
+        if release is None or release.name in meant:
             continue
         early = Version(release.version).is_prerelease and not one.specifier.prereleases
         if not early and not _years_before(release, choice):
@@ -329,9 +330,11 @@ def _left_behind(
     return None
 
 
-def _bounded(requirement: Requirement) -> bool:
-    """Whether it says itself that newer releases are not wanted."""
-    return any(bound.operator in ("==", "<", "<=", "~=") for bound in requirement.specifier)
+def _bounded(spec: Spec) -> set[str]:
+    """The packages of which a line of the spec says that newer releases are not wanted; another may name them without."""
+    every = [*_asked(spec), *map(Requirement, (*spec.constraints, *spec.overrides))]
+    upper = ("==", "<", "<=", "~=")
+    return {canonicalize_name(one.name) for one in every if any(each.operator in upper for each in one.specifier)}
 
 
 def _years_before(release: Release, choice: Choice) -> bool:
