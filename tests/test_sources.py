@@ -280,6 +280,43 @@ def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: In
 
 
 @slow
+def test_what_a_built_release_needs_is_built_before_an_older_one_is_taken(index: Index, tmp_path: Path) -> None:
+    """Of an older one the solver knows no need, so that it never names what the newer one wants."""
+    for number in range(1, 9):
+        source(index, "a", f"{number}.0", needs=("timer", "words>=2"))
+    source(index, "timer", "0.3", needs=("words",))
+    index.add("words", "1.0")
+    source(index, "words", "2.0")
+    run = Run(tmp_path)
+    assert versions(run.closure("a")) == ["a 8.0", "timer 0.3", "words 2.0"]
+    assert [line.split()[1] for line in run.building] == ["a", "timer", "words"]
+
+
+@slow
+def test_a_newer_release_that_was_built_is_taken_before_the_newest_of_what_it_bounds(
+    index: Index, tmp_path: Path
+) -> None:
+    source(index, "a", "2.0", needs=("torch<2.6",))
+    source(index, "a", "1.0")
+    for version in ("2.5", "2.6"):
+        index.add("torch", version)
+    run = Run(tmp_path)
+    assert versions(run.closure("torch", "a")) == ["a 2.0", "torch 2.5"]
+    assert len(run.building) == 1
+
+
+@slow
+def test_only_so_many_releases_are_built_one_after_the_other(index: Index, tmp_path: Path) -> None:
+    for number in range(1, 12):
+        source(index, "a", f"{number}.0", needs=(f"c=={number}",))
+    index.add("c", "99")
+    run = Run(tmp_path)
+    with pytest.raises(Unsatisfiable) as caught:
+        run.closure("a", "c>20")
+    assert "a==11.0" in " ".join(caught.value.chain) and len(run.building) == sources._MOST_OLDER
+
+
+@slow
 def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
     file = source(index, "a", "1.0")
     with tarfile.open(fileobj=io.BytesIO(index.wheels.pop(file))) as packed_tar, io.BytesIO() as out:

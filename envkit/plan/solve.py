@@ -388,6 +388,11 @@ def _chosen(
             refused = refused or error
             say(f"Python {one.python} will not do: {error.message}")
             continue
+        except together.Unreached as error:
+            if refused is None:
+                raise
+            say(f"Python {one.python} will not do: {error.message}")
+            continue
         if spec.any_python:
             say(f"Python {one.python} of {chosen.choice.os or chosen.choice.image}, as `python` is auto")
         return one, chosen

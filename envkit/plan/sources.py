@@ -65,6 +65,7 @@ _MOST_ARCHIVE = 256 << 20  # bytes
 _MOST_UNPACKED = 1 << 30  # bytes
 _MOST_FILES = 100_000
 _SHOWN = 8  # lines of a failed build
+_MOST_OLDER = 6  # releases of one package that are built, each for what keeps the one after it out; half a minute each
 _TALKS_EVERY_S = 0.1  # a live line
 EPOCH = 315532800  # 1980-01-01, the oldest day that a zip file can hold
 _DEFAULT = (("setuptools>=40.8.0",), "setuptools.build_meta:__legacy__")  # PEP 517 and PEP 518, where nothing is said
@@ -96,6 +97,10 @@ class Built:
     data: bytes
     source: Source
     uploaded: str = ""
+
+
+class Unbuilt(Unsatisfiable):
+    """A release that the index has as source alone does not become a wheel: no other torch or Python mends that."""
 
 
 class Failed(Exception):
@@ -132,6 +137,7 @@ class Sources:
     _stubs: dict[tuple[str, Version], Archive] = field(default_factory=dict)
     _built: dict[tuple[str, Version], Built] = field(default_factory=dict)
     _failed: dict[tuple[str, Version], EnvkitError] = field(default_factory=dict)
+    _settled: dict[tuple[str, Version], Unsatisfiable] = field(default_factory=dict)
     _places: tuple[Index, ...] = ()
     _guard: threading.RLock = field(default_factory=threading.RLock)
 
@@ -234,6 +240,31 @@ class Sources:
                     _dated(package, built)
         return anew
 
+    def passed_over(self, packages: Iterable[Mapping[str, object]]) -> str:
+        """The pin of a built wheel of which the solver took an older release that nobody has built; "" if none.
+
+        Of that one it knows no need, so it takes it whatever keeps the newer one out: also where that is only a need of
+        which no wheel is on the index either, and which it would name, and be offered, were there no older one.
+        """
+        with self._guard:
+            for package in packages:
+                name, version = canonicalize_name(str(package.get("name"))), Version(str(package.get("version")))
+                newer = [each for one, each in self._built if one == name and each > version]
+                newer = [each for each in newer if (name, each) not in self._settled]
+                if newer and (name, version) in self._stubs and (name, version) not in self._built:
+                    return f"{name}=={max(newer)}"
+        return ""
+
+    def settle(self, pin: str, why: Unsatisfiable) -> None:
+        """A release older than ``pin`` may be taken, for ``why``; raises the reason of the newest where ``_MOST_OLDER``
+        came to nothing."""
+        name, _, version = pin.partition("==")
+        with self._guard:
+            self._settled[name, Version(version)] = why
+            reasons = {each: why for (of, each), why in self._settled.items() if of == name}
+            if len(reasons) >= _MOST_OLDER:
+                raise reasons[max(reasons)]
+
     def rows(self, pins: Iterable[Pin]) -> tuple[Source, ...]:
         """The sources of those wheels that were built, in their order."""
         every = {built.file: built.source for built in self._built.values()}
@@ -335,17 +366,17 @@ def _dated(package: MutableMapping[str, object], built: Built) -> None:
             wheel["upload-time"] = datetime.fromisoformat(built.uploaded).replace(tzinfo=UTC)
 
 
-def _refusal(one: Archive, python: Python, failed: Failed) -> Unsatisfiable:
+def _refusal(one: Archive, python: Python, failed: Failed) -> Unbuilt:
     what = f"the index has {one.name} {one.version} as source alone (for Python {python})"
     if failed.compiled:
-        return Unsatisfiable(
+        return Unbuilt(
             f"{what}, and it has to be compiled: {failed.why}",
             failed.lines,
             (f'build = ["{one.name}=={one.version}"]',),
             "have it compiled by the key `build`, or choose a release of it that has a wheel",
         )
     known = explained(failed.lines)
-    return Unsatisfiable(
+    return Unbuilt(
         f"{what}, and its build failed: {failed.why}{f' ({known})' if known else ''}",
         failed.lines,
         (),

@@ -24,6 +24,7 @@ from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts.pairs import goes_with
 from envkit.plan.resolve import Choice, feasible, python_said, torch_said
+from envkit.plan.sources import Unbuilt
 from envkit.plan.spec import Platform, Spec, TorchWish
 from envkit.records import dataclass
 from envkit.system import proc
@@ -124,7 +125,7 @@ def choose(spec: Spec, facts: Facts, solver: Solver, say: Say, groups: Groups = 
                 say(f"PyTorch's own index is not in reach, so its builds for {group[0].backend} are left out")
             refused = refused or error
         except Unsatisfiable as error:
-            refused = error
+            refused = refused if isinstance(refused, Unbuilt) else error
     assert refused is not None
     if isinstance(refused, Unsatisfiable):
         if not isinstance(refused, Unmeant):
@@ -221,6 +222,8 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
     for _ in range(_TRIES):
         try:
             found = ask([*asked, _torch(left, facts)], bounds)
+        except Unbuilt:
+            raise
         except Unsatisfiable as error:
             raise (late() if late else error) from None
         torch = Version(found["torch"].version).public
@@ -331,7 +334,7 @@ def _left_behind(
 
 
 def _bounded(spec: Spec) -> set[str]:
-    """The packages of which a line of the spec says that newer releases are not wanted; another may name them without."""
+    """The packages of which a line of the spec says that newer releases are not wanted; another may not say it."""
     every = [*_asked(spec), *map(Requirement, (*spec.constraints, *spec.overrides))]
     upper = ("==", "<", "<=", "~=")
     return {canonicalize_name(one.name) for one in every if any(each.operator in upper for each in one.specifier)}

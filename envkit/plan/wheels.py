@@ -207,6 +207,7 @@ class Uv:
         alone: bool = False,
     ) -> list[Package]:
         """The same as ``once``, also over the wheels that are built where the index has source alone."""
+        asked = (*requirements, *constraints, *self.place.constraints, *self.place.overrides)
         while True:
             state = self.built.state if self.built else 0
             links = self.built.links(self.folder) if self.built and not alone else ()
@@ -215,12 +216,29 @@ class Uv:
                     name, requirements, *flags, *links, kept=kept, constraints=constraints, alone=alone
                 )
             except Unsatisfiable as error:
-                asked = (*requirements, *constraints, *self.place.constraints, *self.place.overrides)
                 if not self.built or alone or not (self.built.offer(error.chain, asked) or self.built.state != state):
                     raise
                 continue
-            if not self.built or alone or not self.built.build(packages):
+            if not self.built or alone:
                 return packages
+            once = partial(self.once, name, requirements, *flags, *links, kept=kept)
+            newer = self._none_passed_over(packages, lambda pin: once(constraints=(*constraints, pin)), asked)  # noqa: B023
+            if newer is not None and not self.built.build(newer):
+                return newer
+
+    def _none_passed_over(
+        self, packages: list[Package], ask: Callable[[str], list[Package]], asked: tuple[str, ...]
+    ) -> list[Package] | None:
+        """The answer, or one with newer releases of what was built; None where ``built`` has more to offer now."""
+        assert self.built
+        while pin := self.built.passed_over(packages):
+            try:
+                packages = ask(pin)
+            except Unsatisfiable as error:
+                if self.built.offer(error.chain, asked):
+                    return None
+                self.built.settle(pin, error)
+        return packages
 
     def once(
         self,
