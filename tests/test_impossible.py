@@ -120,6 +120,10 @@ BY_FACTS = {
     "another torch among the constraints": Row(
         {"torch": "2.6.0", "constraints": ["torch<2.5"]}, ("`constraints` asks for torch<2.5, but `torch` is 2.6.0",)
     ),
+    "a torch from before all that can be locked among the packages": Row(
+        {"torch": ">=1.12", "packages": ["torch==1.12.1"]},
+        ("`packages` asks for torch==1.12.1, and the releases that envkit can lock are 2.0.0 to ",),
+    ),
     "packages that ask for no torch together": Row(
         {"torch": ">=2.4", "packages": ["torch<2.6", "torch>=2.7"]}, ("torch<2.6 (`packages`)", "together")
     ),

@@ -430,3 +430,16 @@ def test_one_line_shows_what_cannot_be_printed() -> None:
 def test_nearest_is_silent_without_a_likeness() -> None:
     assert nearest("debian", ["debian12"]) == "; did you mean `debian12`?"
     assert nearest("qqq", ["debian12"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "fix"),
+    [
+        ('python = "3.11"', "has no `torch`", "with a release, or with a range"),
+        ('torch = "2.6.0"', "has no `python`", '`python = "auto"`'),
+    ],
+)
+def test_a_key_that_every_spec_has_is_named_with_what_it_takes(text: str, said: str, fix: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        parse(text, Path("envkit.toml"))
+    assert fix in caught.value.fix

@@ -489,6 +489,10 @@ class Facts:
         builds = [row.variant for row in self.torches if str(row.torch) == release]
         if builds:
             return UsageError(f"torch {release} has no build `{text}`", f"its builds: {', '.join(builds)}")
+        oldest = min(row.torch for row in self.torches)
+        if _PLAIN_VERSION.fullmatch(release) and Torch(release) < oldest:
+            said = f"torch {release} is older than {oldest}, the oldest release that envkit can lock"
+            return UsageError(said, f"take {oldest} or a newer one")
         if any(sign in text for sign in "<>!~,"):
             known = sorted({row.torch for row in self.torches})
             said = f"no torch release that the facts know, {known[0]} to {known[-1]}, is `{one_line(text)}`"

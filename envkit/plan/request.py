@@ -112,7 +112,7 @@ def looked_up(spec: Spec, facts: Facts) -> Request:
     beside = _torch_in_packages(spec)
     releases = frozenset(torch for torch in asked if beside.contains(str(torch)))
     if not releases:
-        raise _contradiction(spec, asked)
+        raise _contradiction(spec, asked, facts)
     # The wheel tags of a build off the default index were not read; the same release is built for the same Pythons and
     # on the same system, so its default build stands in here, and the lock is the proof.
     tagged = {row.torch: row for row in facts.torches if row.pythons}
@@ -341,7 +341,7 @@ def _torch_in_packages(spec: Spec) -> SpecifierSet:
     return SpecifierSet(",".join(str(one.specifier) for one in asked if canonicalize_name(one.name) == "torch"))
 
 
-def _contradiction(spec: Spec, asked: Iterable[Torch]) -> Unsatisfiable:
+def _contradiction(spec: Spec, asked: Iterable[Torch], facts: Facts) -> Unsatisfiable:
     """The refusal of packages and constraints that leave no release of torch that the key `torch` means."""
     lines = [
         (key, one)
@@ -351,6 +351,10 @@ def _contradiction(spec: Spec, asked: Iterable[Torch]) -> Unsatisfiable:
     ]
     for key, one in lines:
         if not any(one.specifier.contains(str(torch), prereleases=True) for torch in asked):
+            known = {row.torch for row in facts.torches}
+            if not any(one.specifier.contains(str(torch), prereleases=True) for torch in known):
+                said = f"`{key}` asks for {one}, and the releases that envkit can lock are {min(known)} to {max(known)}"
+                return Unsatisfiable(said, (f'cannot be satisfied: {key} = ["{one}"]',), (), CHANGE)
             chain = (f'cannot be satisfied together: {key} = ["{one}"] and torch = "{spec.torch}"',)
             return Unsatisfiable(f"`{key}` asks for {one}, but `torch` is {spec.torch}", chain, (), CHANGE)
     named = listed([f"{one} (`{key}`)" for key, one in lines])

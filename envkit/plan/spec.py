@@ -278,6 +278,12 @@ def gathered(spec: Spec) -> Spec:
     )
 
 
+_REQUIRED = {
+    "torch": '`torch = "..."` with a release, or with a range (>=..., <...) of which the newest that fits is taken',
+    "python": '`python = "auto"` for the newest that torch and the packages have wheels for, or with a version',
+}
+
+
 def parse(text: str, path: Path) -> Spec:
     """The spec in ``text``; ``path`` names it in messages and gives its default name."""
     try:
@@ -287,7 +293,11 @@ def parse(text: str, path: Path) -> Spec:
     if path.name == PROJECT:
         table = _of_pyproject(table, path)
     # [check] are the settings of `envkit check`, which reads and checks them itself.
-    written = fit({key: value for key, value in table.items() if key != "check"}, RawSpec, str(path))
+    table = {key: value for key, value in table.items() if key != "check"}
+    for key, line in _REQUIRED.items():
+        if key not in table:
+            raise UsageError(f"{path} has no `{key}`", f"add a line {line}")
+    written = fit(table, RawSpec, str(path))
     name = _default_name(path) if written.name is None else written.name
     read = {item: given.read(item, "packages") for item in written.packages}
     wheels = tuple(wheel for wheel in read.values() if wheel)
