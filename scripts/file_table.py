@@ -22,7 +22,7 @@ HEADING = "## Checks\n"
 NAMES = {
     "Dockerfile": "Dockerfiles",
     "Packages": "Requirements, projects, environments and locks",
-    "Workload": "Compose files, Kubernetes manifests and development containers",
+    "Workload": "Compose files, manifests, development containers, workflows, batch scripts, charts, Makefiles",
     "JobStart": "Starts, with `--start FILE`",
 }
 

@@ -15,7 +15,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.model import Finding, Outcome, Result, Severity, Verdict
 from envkit.static import READ, CheckOptions, JudgedFile
 from envkit.static.judged import READERS
-from envkit.static.kinds import KINDS, by_name, by_text
+from envkit.static.kinds import BY_TEXT, KINDS, by_name, by_text
 from envkit.static.run import check, gather, merged, text_of
 from envkit.static.settings import Settings
 from envkit.static.walk import below
@@ -52,6 +52,13 @@ PROMISED = [
     ("Containerfile", "dockerfile"),
     ("Dockerfile.dockerignore", ""),
     (".dockerignore", ""),
+    ("Makefile", "script"),
+    ("docker.mk", "script"),
+    ("train.sbatch", "script"),
+    ("run.sh", "script"),
+    ("container.def", "script"),
+    ("Singularity", "script"),
+    ("values.yaml", "yaml"),
     ("Dockerfiles.md", ""),
     ("mydockerfile", ""),
     ("requirements.txt", "requirements"),
@@ -78,12 +85,12 @@ PROMISED = [
 @pytest.mark.parametrize(("name", "kind"), PROMISED)
 def test_a_name_promises_a_kind(name: str, kind: str) -> None:
     assert by_name(name) == kind
-    assert kind in ("", "yaml") or kind in KINDS
+    assert kind in ("", *BY_TEXT) or kind in KINDS
 
 
 def test_every_kind_that_names_promise_is_among_them() -> None:
-    known_by_text = {"conda", "kubernetes"}
-    assert {kind for _, kind in PROMISED} - {"", "yaml"} == set(KINDS) - known_by_text
+    known_by_text = {"conda", "kubernetes", "workflow", "apptainer", "slurm", "helm", "makefile"}
+    assert {kind for _, kind in PROMISED} - {"", *BY_TEXT} == set(KINDS) - known_by_text
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,17 @@ def test_every_kind_that_names_promise_is_among_them() -> None:
         ("name: x\ndependencies:\n - python\n", "env.yml", "conda"),
         ("services:\n  a:\n", "stack.yml", "compose"),
         ("on: push\njobs: {}\n", "ci.yml", ""),
+        ("on: push\njobs: {a: {container: pytorch/pytorch}}\n", "ci.yml", "workflow"),
+        ("BootStrap: docker\nFrom: a\n", "a.def", "apptainer"),
+        ("EXPORTS\n", "a.def", ""),
+        ("#!/bin/bash\n#SBATCH -N 1\napptainer exec a.sif b\n", "a.sh", "slurm"),
+        ("#!/bin/bash\n#SBATCH -N 1\nmpirun a\n", "a.sbatch", ""),
+        ("#!/bin/bash\napptainer exec a.sif b\n", "a.sh", ""),
+        ("cat <<E\nFROM a\nE\n", "a.sh", ""),
+        ("image:\n  repository: vllm/vllm-openai\n# nvidia\n", "values-gpu.yaml", "helm"),
+        ("image:\n  repository: nginx\n", "values.yaml", ""),
+        ("a:\n\tdocker run a\n", "Makefile", "makefile"),
+        ("a:\n\tcc a.c\n", "Makefile", ""),
         ("FROM: a\n", "ci.yml", ""),
         ("apiVersion: v1\nkind: Pod\n", "", "kubernetes"),
         ("hello\n", "x.txt", ""),

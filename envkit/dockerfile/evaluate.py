@@ -79,6 +79,7 @@ _PLATFORM = {
     "BUILDVARIANT": "",
 }
 _READERS = (pip.read, uv.read, poetry.read)
+SHELL = ("/bin/sh", "-c")  # of a RUN, where no SHELL says otherwise
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class _State:
     pythons: Pythons
     workdir: str = "/"
     user: str = ""
-    shell: tuple[str, ...] = ("/bin/sh", "-c")
+    shell: tuple[str, ...] = SHELL
     trail: system.Trail = field(default_factory=system.Trail)
     installs: list[Install] = field(default_factory=list)
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
@@ -150,12 +151,39 @@ def read_with_files(
     return reader.result(gpus, driver), reader.states[-1].tree if reader.states else reader.tree
 
 
+def read_parsed(
+    parsed: Parsed,
+    text: str,
+    path: str,
+    facts: Facts,
+    context: Source | None = None,
+    *,
+    known: Mapping[str, Base] | None = None,
+    gpus: tuple[str, ...] = (),
+    driver: str = "",
+    run_by: tuple[str, ...] = SHELL,
+) -> Dockerfile:
+    """What ``read`` gives for instructions that somebody else made, each of whose characters has its place in ``text``.
+
+    ``run_by`` is the shell of their commands.  Raises TooLarge as ``read`` does.
+    """
+    return _Reader(parsed, text, path, facts, context or NoContext(), known or {}, run_by).result(gpus, driver)
+
+
 class _Reader:
     """Follows the instructions of one Dockerfile."""
 
     def __init__(
-        self, parsed: Parsed, text: str, path: str, facts: Facts, context: Source, known: Mapping[str, Base]
+        self,
+        parsed: Parsed,
+        text: str,
+        path: str,
+        facts: Facts,
+        context: Source,
+        known: Mapping[str, Base],
+        shell: tuple[str, ...] = SHELL,
     ) -> None:
+        self.shell = shell
         self.parsed, self.text, self.path, self.facts, self.known = parsed, text, path, facts, known
         self.tree = Tree(context)
         self.globals: Env = {}
@@ -239,6 +267,7 @@ class _Reader:
             base = self.known.get(reference) or base_of(reference, span, self.facts, sure=sure, platform=platform)
             base = replace(base, span=span)
             state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
+            state.shell = self.shell
             state.pythons.begin(base, self.facts.os_python(base.os.value or ""))
             if (base.torch.value and not base.torch.missing) or _holds_torch(base):
                 state.torches.append(self._of_base(base, state))

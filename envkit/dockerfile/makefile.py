@@ -61,6 +61,12 @@ def started(command: Command, files: Files) -> tuple[tuple[Text, bool], ...] | N
     return tuple(_run(rules, wanted, set(), 0))[:_MOST]
 
 
+def recipes(file: FileText) -> tuple[tuple[Text, bool], ...]:
+    """The recipe lines of all goals of a makefile, as ``started`` gives them."""
+    rules = _read(file, {})
+    return tuple(line for lines in rules.lines.values() for line in lines)[:_MOST]
+
+
 def folder(command: Command) -> str:
     """Where make works: its directory, or that of -C."""
     place = options.read(command.words[1:], _MAKE).last("--directory")

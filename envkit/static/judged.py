@@ -77,6 +77,10 @@ Reader = Callable[[str, str, Source | None, CheckOptions, Facts], JudgedFile]
 READERS: Mapping[str, str] = {
     **dict.fromkeys(KINDS, "envkit.static.packages"),
     **dict.fromkeys(("compose", "kubernetes", "devcontainer"), "envkit.static.workloads"),
+    "apptainer": "envkit.static.apptainer",
+    "workflow": "envkit.static.workflows",
+    **dict.fromkeys(("slurm", "makefile"), "envkit.static.scripts"),
+    "helm": "envkit.static.helm",
     "dockerfile": __name__,
     "start": "envkit.static.starts",
 }

@@ -14,6 +14,11 @@ KINDS = {
     "compose": "compose file",
     "kubernetes": "Kubernetes manifest",
     "devcontainer": "devcontainer.json",
+    "workflow": "GitHub workflow",
+    "apptainer": "Apptainer definition",
+    "slurm": "Slurm batch script",
+    "helm": "Helm values",
+    "makefile": "Makefile",
     "spec": "envkit.toml",
     "lock": "envkit.lock",
 }
@@ -32,22 +37,39 @@ _NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("compose", re.compile(r"(?:docker-)?compose(?:[._-].*)?\.ya?ml", re.I)),
     ("devcontainer", re.compile(r"\.?devcontainer\.json")),
 )
+BY_TEXT = ("yaml", "script")  # in place of a kind: the name leaves open what only the text can tell
 _YAML = re.compile(r".*\.ya?ml", re.I)
+_DEFINITION = re.compile(r".*\.def|(?:Singularity|Apptainer)(?:[._-].*)?")
+_MAKEFILE = re.compile(r"(?:GNUm|[Mm])akefile|.*\.mk")
+_SCRIPT = re.compile(r".*\.(?:sh|bash|sbatch|slurm|job)", re.I)
+_VALUES = re.compile(r"(?:.*[-_.])?values(?:[-_.].*)?\.ya?ml", re.I)
 _TEXT: tuple[tuple[str, tuple[re.Pattern[str], ...]], ...] = (
     ("kubernetes", (re.compile(r"^apiVersion\s*:", re.M), re.compile(r"^kind\s*:", re.M))),
     ("conda", (re.compile(r"^dependencies\s*:", re.M), re.compile(r"^(?:channels|name|prefix)\s*:", re.M))),
     ("compose", (re.compile(r"^services\s*:", re.M),)),
+)
+_GPU = re.compile(r"torch|cuda|nvidia|gpu", re.I)  # a workflow, say, that has none of these is no concern of envkit's
+_WORKFLOW = (re.compile(r"^jobs\s*:", re.M), re.compile(r"^[\"']?on[\"']?\s*:", re.M))
+_CHART = re.compile(r"^\s*(?:repository|image)\s*:\s*\S", re.M)
+_BOOTSTRAP = re.compile(r"^\s*bootstrap\s*:", re.I | re.M)
+_STARTS_IMAGES = re.compile(r"\b(?:docker|podman)\s+(?:[\w-]+\s+)?(?:build|run|create)\b")
+_BATCH = re.compile(r"^#SBATCH\s", re.M)
+_RUNS = re.compile(
+    r"\b(?:singularity|apptainer)\b.*\b(?:exec|run|shell)\b|--container-image|\b(?:docker|podman)\s+run\b"
+    r"|\bpip3?\s+install\b"
 )
 _FROM = re.compile(r"^\s*FROM\s+\S", re.I | re.M)
 _LEAST = 65_536  # characters that are looked at; whatever a file is, it says so by then
 
 
 def by_name(name: str) -> str:
-    """The kind that a file's name promises, "yaml" where only the text can tell, "" for none."""
+    """The kind that a file's name promises, one of BY_TEXT where only the text can tell, "" for none."""
     for kind, pattern in _NAMES:
         if pattern.fullmatch(name):
             return kind
-    return "yaml" if _YAML.fullmatch(name) else ""
+    if _YAML.fullmatch(name):
+        return "yaml"
+    return "script" if any(pattern.fullmatch(name) for pattern in (_SCRIPT, _MAKEFILE, _DEFINITION)) else ""
 
 
 def by_text(text: str, name: str = "") -> str:
@@ -57,4 +79,14 @@ def by_text(text: str, name: str = "") -> str:
         for kind, patterns in _TEXT:
             if all(pattern.search(head) for pattern in patterns):
                 return kind
-    return "dockerfile" if not _YAML.fullmatch(name or "x") and _FROM.search(head) else ""
+        if all(pattern.search(head) for pattern in _WORKFLOW):
+            return "workflow" if _GPU.search(text) else ""
+        if _VALUES.fullmatch(name) and _CHART.search(head) and _GPU.search(text):
+            return "helm"
+    if _BOOTSTRAP.search(head) and (not name or _DEFINITION.fullmatch(name)):
+        return "apptainer"
+    if _BATCH.search(head) and _RUNS.search(text) and (not name or _SCRIPT.fullmatch(name)):
+        return "slurm"
+    if _MAKEFILE.fullmatch(name) and _STARTS_IMAGES.search(text):
+        return "makefile"
+    return "dockerfile" if by_name(name) not in BY_TEXT and _FROM.search(head) else ""

@@ -18,7 +18,7 @@ from envkit.judging import doubts, judge
 from envkit.model import Coverage, Outcome, Report, Result, Subject
 from envkit.static import READ, CheckOptions, JudgedFile, ignores
 from envkit.static.judged import READERS, context_of, of_text
-from envkit.static.kinds import KINDS, by_name, by_text
+from envkit.static.kinds import BY_TEXT, KINDS, by_name, by_text
 from envkit.static.settings import Settings
 from envkit.static.walk import OUTSIDE, below
 from envkit.system import files
@@ -40,7 +40,7 @@ def gather(paths: Sequence[str], settings: Settings, none: bool = False) -> tupl
         path = Path(name)
         if name != "-" and os.path.isdir(name):
             held = list(below(path))
-            if not held and by_name(path.name) not in ("", "yaml"):
+            if not held and by_name(path.name) not in ("", *BY_TEXT):
                 raise UsageError(f"{name} is a folder, and nothing in it is to be checked", "name the file")
             for each, kind in held:
                 if not settings.excludes(each):
@@ -149,9 +149,9 @@ def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings,
     text, why = text_of(path)
     if why:
         return JudgedFile(name, kind, unreadable=why)
-    if kind in ("", "yaml"):
+    if kind in ("", *BY_TEXT):
         shown = by_text(text, "" if name == "-" else path.name)
-        if not shown and kind == "yaml":
+        if not shown and kind in BY_TEXT:
             return None
         if not shown:
             return JudgedFile(name, kind, unreadable=f"it is none of: {', '.join(KINDS.values())}")

@@ -29,7 +29,7 @@ from envkit.records import dataclass
 from envkit.runner import start as starts
 from envkit.static import CheckOptions, JudgedFile
 from envkit.static.judged import context_of
-from envkit.static.kinds import by_name, by_text
+from envkit.static.kinds import BY_TEXT, by_name, by_text
 from envkit.static.workloads import KINDS
 from envkit.subjects.dockerfile import Dockerfile, Step
 from envkit.subjects.start import Absent, HandsOn, JobStart, StartScript
@@ -53,7 +53,7 @@ def of_file(name: str, dockerfile: Path | None, check_options: CheckOptions, fac
     path, _, service = name.partition("#") if not os.path.exists(name) else (name, "", "")
     text = _text(path)
     kind = by_name(os.path.basename(path))
-    kind = by_text(text, os.path.basename(path)) if kind in ("", "yaml") else kind
+    kind = by_text(text, os.path.basename(path)) if kind in ("", *BY_TEXT) else kind
     if kind != "dockerfile" and kind not in KINDS:
         raise UsageError(
             f"{one_line(path)} describes no start",
@@ -542,7 +542,7 @@ def override(name: str, facts: Facts) -> starts.Override:
     path, _, service = name.partition("#") if not os.path.exists(name) else (name, "", "")
     text = _text(path)
     kind = by_name(os.path.basename(path))
-    kind = by_text(text, os.path.basename(path)) if kind in ("", "yaml") else kind
+    kind = by_text(text, os.path.basename(path)) if kind in ("", *BY_TEXT) else kind
     if kind not in KINDS:
         raise UsageError(
             f"{one_line(path)} describes no start", "name a compose file, a manifest or a devcontainer.json"

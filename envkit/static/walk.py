@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envkit.static.ignored import Ignored, repository
-from envkit.static.kinds import by_name
+from envkit.static.kinds import BY_TEXT, by_name
 
 OUTSIDE = "outside"  # in place of a kind: a link that leads out of the tree, which is not followed
 
@@ -34,11 +34,11 @@ def below(folder: Path) -> Iterator[tuple[Path, str]]:
     for name in sorted(set(names)):
         kind = by_name(name.rsplit("/", 1)[-1])
         path = folder / name
-        # A pipe, a device or a link to nowhere is named as what cannot be read; most YAML is none of ours.
-        odd = kind != "yaml" and os.path.lexists(path) and not path.is_dir()
+        # A pipe, a device or a link to nowhere is named as what cannot be read; most YAML and scripts are none of ours.
+        odd = kind not in BY_TEXT and os.path.lexists(path) and not path.is_dir()
         if kind and (odd or path.is_file()):
             inside = os.path.commonpath((top, os.path.realpath(path))) == top
-            if inside or kind != "yaml":  # most YAML is none of ours, which only its text would show
+            if inside or kind not in BY_TEXT:
                 yield path, kind if inside else OUTSIDE
 
 

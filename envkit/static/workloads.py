@@ -29,8 +29,8 @@ _VARIABLE = re.compile(r"\$(?:\{|\(|[A-Za-z_])|<[A-Za-z][^<>]*>")  # also <what 
 _REFERENCE = re.compile(r"[a-z0-9.:/_-]+(?::[A-Za-z0-9_.-]+)?(?:@|\Z)")
 _DEEPEST = 8  # services that extend one another
 _MOST = 2_000  # containers of one file
-_CDI = re.compile(r"(nvidia\.com/[a-z0-9._-]+)=(.+)")
-_DEVICE_NODE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm|-caps)?")
+CDI = re.compile(r"(nvidia\.com/[a-z0-9._-]+)=(.+)")
+DEVICE_NODE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm|-caps)?")
 _GPU_RESOURCE = re.compile(
     r"(?:[a-z0-9.-]*nvidia\.com/(?:mig-|.*gpu).*|(?:amd|gpu\.intel|aliyun)\.com/.*gpu.*)", re.IGNORECASE
 )
@@ -57,7 +57,7 @@ class _Subfolder:
 
 
 @dataclass(slots=True)
-class _Reading:
+class Reading:
     """What the reading of one file needs and finds."""
 
     path: str
@@ -95,19 +95,19 @@ class _Reading:
         return read
 
 
-def _workload(reading: _Reading, kind: str, containers: tuple[Container, ...]) -> Workload:
+def workload_of(reading: Reading, kind: str, containers: tuple[Container, ...]) -> Workload:
     overlays, asked = _overlays(reading) if kind == "compose" else (), reading.check_options
     return Workload(reading.path, kind, containers, tuple(reading.unread), overlays, asked.gpus, asked.driver)
 
 
-def _overlays(reading: _Reading) -> tuple[str, ...]:
+def _overlays(reading: Reading) -> tuple[str, ...]:
     """Other compose files of the folder that are laid over this one, by their names."""
     names = reading.context.names(".") if reading.context is not None else ()
     own = posixpath.basename(reading.path)
     return tuple(name for name in names if name != own and _OVERLAY.fullmatch(name))
 
 
-def _plain(node: Node | None) -> FileValue | None:
+def plain(node: Node | None) -> FileValue | None:
     """A text as it stands; one with a variable or a template's braces is not sure."""
     if node is None or node.items is not None or node.keys is not None or node.empty:
         return None
@@ -138,7 +138,7 @@ def of_compose(
         return roots
     if (line := template_line(roots)) != 0:
         return f"line {line} is a template and no YAML before it is rendered"
-    reading = _Reading(path, context, check_options, facts, [])
+    reading = Reading(path, context, check_options, facts, [])
     services = roots[0].get("services") if roots else None
     if services is None or services.keys is None:
         return "it has no services"
@@ -146,10 +146,10 @@ def of_compose(
     for key, body in list(services.pairs())[:_MOST]:
         lineage = _lineage(body, services, reading)
         containers.append(_service(key, lineage, reading))
-    return _workload(reading, "compose", tuple(containers))
+    return workload_of(reading, "compose", tuple(containers))
 
 
-def _lineage(body: Node, services: Node, reading: _Reading) -> tuple[Node, ...]:
+def _lineage(body: Node, services: Node, reading: Reading) -> tuple[Node, ...]:
     """A service and those that it extends, nearest first."""
     lineage = [body]
     while len(lineage) <= _DEEPEST and (extends := lineage[-1].get("extends")) is not None:
@@ -177,20 +177,19 @@ def _lineage(body: Node, services: Node, reading: _Reading) -> tuple[Node, ...]:
 
 def _expanded(node: Node | None) -> FileValue | None:
     """A value with its variables as compose puts them in where the environment has none of them."""
-    plain = _plain(node)
-    if plain is None or "$" not in plain.value:
-        return plain
-    plain = replace(plain, sure="{{" not in plain.value)
-    shielded = plain.value.replace("$$", "\0")
+    said = plain(node)
+    if said is None or "$" not in said.value:
+        return said
+    shielded = said.value.replace("$$", "\0")
     done = expand(shielded, {})
-    return FileValue(done.text.replace("\0", "$"), plain.span, plain.sure and done.sure)
+    return FileValue(done.text.replace("\0", "$"), said.span, "{{" not in said.value and done.sure)
 
 
 def _first(lineage: tuple[Node, ...], *path: str) -> Node | None:
     return next((found for body in lineage if (found := body.get(*path)) is not None), None)
 
 
-def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Container:
+def _service(key: Node, lineage: tuple[Node, ...], reading: Reading) -> Container:
     image = _expanded(_first(lineage, "image"))
     build = _first(lineage, "build")
     platform = _expanded(_first(lineage, "platform"))
@@ -243,7 +242,7 @@ def _context(build: Node | None) -> str:
     return folder.value if folder else "."
 
 
-def _built(build: Node, reading: _Reading) -> Dockerfile | None:
+def _built(build: Node, reading: Reading) -> Dockerfile | None:
     """The Dockerfile of a service's build; None for one that is written in the compose file itself."""
     if build.get("dockerfile_inline") is not None:
         return None
@@ -315,12 +314,12 @@ def _compose_gpus(
     if runtime is not None and runtime.value == "nvidia":
         yield GpuRequest("runtime", runtime.span, "nvidia", sure=runtime.sure)
     for one in devices:
-        cdi = _CDI.match(one.value)
+        cdi = CDI.match(one.value)
         if cdi:
             yield GpuRequest(
                 "cdi", one.span, cdi[1], FileValue(cdi[2], one.span) if cdi[2] == "all" else None, (cdi[2],)
             )
-        elif _DEVICE_NODE.match(one.value.split(":")[0]):
+        elif DEVICE_NODE.match(one.value.split(":")[0]):
             yield GpuRequest("node", one.span, one.value)
 
 
@@ -346,7 +345,7 @@ def _device(item: Node, form: str) -> GpuRequest:
     )
 
 
-_SHORT = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*):(?P<target>[^:]+)(?::[A-Za-z,]+)?\Z")
+BOUND = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*):(?P<target>[^:]+)(?::[A-Za-z,]+)?\Z")
 
 
 def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
@@ -364,7 +363,7 @@ def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
                 )
                 continue
             said = _expanded(item)
-            found = _SHORT.match(said.value) if said is not None else None
+            found = BOUND.match(said.value) if said is not None else None
             if found:
                 bind = found["source"].startswith((".", "/", "~"))
                 yield Mount("bind" if bind else "volume", found["source"], found["target"], item.span)
@@ -389,14 +388,14 @@ def of_kubernetes(
         return roots
     if (line := template_line(roots)) != 0:
         return f"line {line} holds a template ({{{{ }}}}), so it is no manifest before it is rendered"
-    reading = _Reading(path, context, check_options, facts, [])
+    reading = Reading(path, context, check_options, facts, [])
     containers: list[Container] = []
     for root in roots:
         for spec, replicas in _pods(root):
             containers += _pod(spec, replicas, reading)
             if len(containers) > _MOST:
                 return f"it has more than {_MOST} containers"
-    return _workload(reading, "kubernetes", tuple(containers))
+    return workload_of(reading, "kubernetes", tuple(containers))
 
 
 def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
@@ -408,7 +407,7 @@ def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        own = _plain(node.get("replicas"))
+        own = plain(node.get("replicas"))
         if own is not None:
             replicas = _whole(own)
         if any(item.get("image") or item.get("name") for item in node.listed("containers")):
@@ -417,7 +416,7 @@ def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
         stack += [(one, replicas) for one in reversed(below) if one.items is not None or one.keys is not None]
 
 
-def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Container]:
+def _pod(spec: Node, replicas: int | None, reading: Reading) -> Iterator[Container]:
     volumes: dict[str, tuple[str, str, FileValue | None]] = {}
     for volume in spec.listed("volumes"):
         name = volume.get("name")
@@ -429,7 +428,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
         elif empty is not None:
             medium = empty.get("medium")
             kind = "memory" if medium is not None and medium.text == "Memory" else "empty"
-            volumes[name.text] = (kind, "", _plain(empty.get("sizeLimit")))
+            volumes[name.text] = (kind, "", plain(empty.get("sizeLimit")))
         else:
             volumes[name.text] = ("other", name.text, None)
     host_ipc = spec.get("hostIPC")
@@ -442,7 +441,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 named, target = mount.get("name"), mount.get("mountPath")
                 kind, source, size = volumes.get(named.text if named is not None else "", ("other", "", None))
                 mounts.append(Mount(kind, source, target.text if target is not None else "", mount.span, size))
-            image, name = _plain(item.get("image")), item.get("name")
+            image, name = plain(item.get("image")), item.get("name")
             policy = item.get("imagePullPolicy")
             added = item.get("securityContext", "capabilities", "add")
             entrypoint, arguments = _pod_line(item, "command"), _pod_line(item, "args")
@@ -454,14 +453,14 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 image,
                 reading.image(image) if image is not None else None,
                 None,
-                tuple(_kubernetes_gpus(item, spec)),
-                _plain(spec.get("runtimeClassName")),
+                tuple(kubernetes_gpus(item, spec)),
+                plain(spec.get("runtimeClassName")),
                 None,
                 FileValue("host", host_ipc.span) if host_ipc is not None and host_ipc.true else None,
-                _plain(item.get("securityContext", "privileged")),
+                plain(item.get("securityContext", "privileged")),
                 {},
                 {
-                    key.text: _plain(one.get("value"))
+                    key.text: plain(one.get("value"))
                     for one in item.listed("env")
                     if (key := one.get("name")) is not None
                 },
@@ -469,15 +468,15 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 _both(entrypoint, arguments),
                 tuple(mounts),
                 (),
-                _resources(item),
+                resources(item),
                 tuple(one.text for one in added.listed()) if added is not None else (),
                 replicas,
                 initial,
                 local=policy is not None and policy.text == "Never",
                 entrypoint=entrypoint,
                 arguments=arguments,
-                workdir=_plain(item.get("workingDir")),
-                user=_plain(uid),
+                workdir=plain(item.get("workingDir")),
+                user=plain(uid),
             )
 
 
@@ -490,20 +489,20 @@ def _pod_line(item: Node, key: str) -> StartLine | None:
     return StartLine(tuple(words), key, node.span)
 
 
-def _resources(item: Node) -> Mapping[str, FileValue]:
+def resources(item: Node) -> Mapping[str, FileValue]:
     """Limits and requests by "limits/NAME"."""
     found: dict[str, FileValue] = {}
     for part in ("limits", "requests"):
         for key, value in item.pairs("resources", part):
-            said = _plain(value)
+            said = plain(value)
             if said is not None:
                 span = replace(said.span, line=key.span.line, column=key.span.column)
                 found[f"{part}/{key.text}"] = replace(said, span=span)
     return found
 
 
-def _kubernetes_gpus(item: Node, spec: Node) -> Iterator[GpuRequest]:
-    for name, said in _resources(item).items():
+def kubernetes_gpus(item: Node, spec: Node) -> Iterator[GpuRequest]:
+    for name, said in resources(item).items():
         part, _, resource = name.partition("/")
         if _GPU_RESOURCE.fullmatch(resource):
             yield GpuRequest("limit" if part == "limits" else "request", said.span, resource, said, sure=said.sure)
@@ -524,14 +523,14 @@ def of_devcontainer(
         return root
     if root.keys is None:
         return "it is no object"
-    reading = _Reading(path, context, check_options, facts, [])
+    reading = Reading(path, context, check_options, facts, [])
     if root.get("dockerComposeFile") is not None:
-        return _workload(reading, "devcontainer", ())
-    image = _literal(_plain(root.get("image")))
+        return workload_of(reading, "devcontainer", ())
+    image = _literal(plain(root.get("image")))
     file = root.get("build", "dockerfile") or root.get("dockerFile")
     built = _built_by_devcontainer(root, file, reading) if file is not None else None
     options, args = _options(root)
-    env: dict[str, FileValue | None] = {key.text: _plain(value) for key, value in _pairs(root.get("containerEnv"))}
+    env: dict[str, FileValue | None] = {key.text: plain(value) for key, value in _pairs(root.get("containerEnv"))}
     for key, equals, value, said in _assigned(options, "-e", "--env"):
         env[key] = replace(said, value=value) if equals else None
     limits = {key: replace(said, value=value.split(":")[0]) for key, _, value, said in _assigned(options, "--ulimit")}
@@ -546,7 +545,7 @@ def of_devcontainer(
         _option(options, "--runtime"),
         _option(options, "--shm-size"),
         _option(options, "--ipc"),
-        _plain(root.get("privileged")) or next((one for one in args if one.value == "--privileged"), None),
+        plain(root.get("privileged")) or next((one for one in args if one.value == "--privileged"), None),
         limits,
         env,
         any(name == "--env-file" for name, _ in options),
@@ -555,14 +554,14 @@ def of_devcontainer(
         tuple(said for name, said in options if name == "--device"),
         {},
         tuple(said.value for name, said in options if name == "--cap-add"),
-        workdir=_literal(_plain(root.get("workspaceFolder"))) or _option(options, "--workdir"),
-        user=_plain(root.get("remoteUser")) or _plain(root.get("containerUser")) or _option(options, "--user"),
+        workdir=_literal(plain(root.get("workspaceFolder"))) or _option(options, "--workdir"),
+        user=plain(root.get("remoteUser")) or plain(root.get("containerUser")) or _option(options, "--user"),
         folder=posixpath.normpath(named.text) if (named := root.get("build", "context")) is not None else ".",
     )
-    return _workload(reading, "devcontainer", (container,) if image is not None or file is not None else ())
+    return workload_of(reading, "devcontainer", (container,) if image is not None or file is not None else ())
 
 
-def _built_by_devcontainer(root: Node, file: Node, reading: _Reading) -> Dockerfile | None:
+def _built_by_devcontainer(root: Node, file: Node, reading: Reading) -> Dockerfile | None:
     """The Dockerfile that a devcontainer.json names, whose path goes from the file and not from its context."""
     folder, target = root.get("build", "context"), root.get("build", "target")
     below = posixpath.normpath(folder.text) if folder is not None else "."
@@ -578,7 +577,7 @@ def _devcontainer_gpus(root: Node, options: tuple[tuple[str, FileValue], ...]) -
     if wanted is not None and (wanted.true or wanted.keys is not None or wanted.text == "optional"):
         yield GpuRequest("host", wanted.span, "nvidia")
     for name, said in options:
-        if name == "--device" and (cdi := _CDI.match(said.value)):
+        if name == "--device" and (cdi := CDI.match(said.value)):
             yield GpuRequest("cdi", said.span, cdi[1], None, (cdi[2],))
     runtime = _option(options, "--runtime")
     if runtime is not None and runtime.value == "nvidia":
@@ -606,7 +605,7 @@ def _options(root: Node) -> tuple[tuple[tuple[str, FileValue], ...], tuple[FileV
     """Options of runArgs with their values, and all of its words."""
     node = root.get("runArgs")
     words = node.listed() if node is not None else ()
-    args = tuple(said for one in words if (said := _literal(_plain(one))) is not None)
+    args = tuple(said for one in words if (said := _literal(plain(one))) is not None)
     found = []
     for place, said in enumerate(args):
         name, equals, value = said.value.partition("=")
@@ -623,7 +622,7 @@ def _option(options: tuple[tuple[str, FileValue], ...], name: str) -> FileValue 
 
 def _bound(options: tuple[tuple[str, FileValue], ...]) -> Iterator[Mount]:
     for name, said in options:
-        if name in ("-v", "--volume") and (found := _SHORT.match(said.value)):
+        if name in ("-v", "--volume") and (found := BOUND.match(said.value)):
             yield Mount("bind", found["source"], found["target"], said.span)
 
 

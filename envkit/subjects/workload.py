@@ -1,5 +1,5 @@
-"""Containers as a compose file, a Kubernetes manifest or a devcontainer.json starts them: what each gets of the GPUs,
-of memory, of the host.  Every value knows where it stands.
+"""Containers as a compose file, a manifest, a workflow or a script starts them: what each gets of the GPUs, of memory,
+of the host.  Every value knows where it stands.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class GpuRequest:
     """One way in which a container asks for GPUs.
 
     ``form``: devices (compose, deploy.resources), gpus (compose), limit and request (Kubernetes resources), claim
-    (dynamic allocation), runtime, cdi, node (a device node handed in by hand), option (docker's --gpus), host
-    (devcontainer's hostRequirements).  ``resource`` is what is asked for ("nvidia.com/gpu", "nvidia").
-    ``count`` is as written ("2", "all", "" where none is); ``ids`` and ``capabilities`` None where they are not given.
+    (dynamic allocation), runtime, cdi, node (a device node handed in by hand), option (docker's --gpus), nv
+    (Apptainer's --nv), pyxis, allotted (what a Slurm job asks for), host (devcontainer's hostRequirements).
+    ``resource`` is what is asked for ("nvidia.com/gpu", "nvidia").  ``count`` is as written ("2", "all", "" where none
+    is); ``ids`` and ``capabilities`` None where they are not given.
     """
 
     form: str
@@ -75,7 +76,8 @@ class Container:
     ``command`` are entry point and arguments.  ``env_files`` says whether some variables are in files.
     ``local`` says that the image is never pulled, so that it was made on the machine.  ``entrypoint`` stands in the
     place of the image's ENTRYPOINT, ``arguments`` of its CMD; None where the file leaves them to the image.
-    ``folder`` is the build context of ``built``, below that of this file.
+    ``folder`` is the build context of ``built``, below that of this file.  ``allotted`` are the GPUs of a batch job
+    none of whose containers asks for any.
     """
 
     name: str
@@ -104,14 +106,16 @@ class Container:
     workdir: FileValue | None = None
     user: FileValue | None = None
     folder: str = "."
+    allotted: FileValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """All containers of one file.
 
-    ``kind``: compose, kubernetes, devcontainer.  ``overlays`` are files beside a compose file that by their names are
-    laid over it to ask for GPUs.  ``gpus`` and ``driver`` are what the user says that it must run on.
+    ``kind``: compose, kubernetes, devcontainer, workflow, slurm, makefile, helm.  ``overlays`` are files beside a
+    compose file that by their names are laid over it to ask for GPUs.  ``gpus`` and ``driver`` are what the user says
+    that it must run on.
     """
 
     path: str

@@ -48,6 +48,8 @@ def evident(container: Container) -> Iterator[tuple[str, Span]]:
             yield f"{built.path} installs torch for CUDA {built.torch.cuda.value}", container.span
     elif built is not None and not built.base_cuda.missing and built.base_cuda.value:
         yield f"{built.path} is built from CUDA {built.base_cuda.value}", container.span
+    if container.allotted is not None:
+        yield f"the job asks for {container.allotted.value} GPUs", container.allotted.span
     chosen = container.env.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None and chosen.sure and chosen.value.strip() not in ("", "-1", "none", "void", "NoDevFiles"):
         yield f"CUDA_VISIBLE_DEVICES={chosen.value}", chosen.span

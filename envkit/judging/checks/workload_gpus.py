@@ -24,7 +24,13 @@ _FIXES = {
     "compose": f"reserve them: `{_COMPOSE}`",
     "kubernetes": "set `resources: {limits: {nvidia.com/gpu: 1}}`",
     "devcontainer": 'add `"runArgs": ["--gpus", "all"]`, or `"hostRequirements": {"gpu": true}`',
+    "workflow": "write `options: --gpus all`",
+    "slurm": "give `apptainer exec` the option --nv, or `docker run` the option --gpus",
+    "makefile": "add `--gpus all` to `docker run`",
+    "helm": "set `resources: {limits: {nvidia.com/gpu: 1}}`",
 }
+_NO_DEVICES = ("void", "none", "")  # NVIDIA Container Toolkit, environment variables
+_HOOKED = {"option": "--gpus", "devices": "a device request", "gpus": "`gpus`", "runtime": "runtime nvidia"}
 _TENSOR = ("--tensor-parallel-size", "--tensor_parallel_size", "-tp", "--tp-size", "--tp")
 # What an NVIDIA driver capability may be called in a device request (moby, daemon/nvidia_linux.go).
 _DRIVER_CAPABILITIES = ("compute", "compat32", "graphics", "utility", "video", "display")
@@ -168,7 +174,7 @@ def workload_driver_capabilities_incomplete(workload: Workload) -> Iterator[Find
 
 def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]:
     """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin."""
-    skip_if(workload.kind != "kubernetes", "only Kubernetes' device plugin hands out GPUs")
+    skip_if(workload.kind not in ("kubernetes", "helm"), "only Kubernetes' device plugin hands out GPUs")
     for one in need_containers(workload):
         said = one.env.get("NVIDIA_VISIBLE_DEVICES")
         if said is None or not said.sure or said.value in ("", "none", "void"):
@@ -190,6 +196,15 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
         if len(one.gpus) > 1 or one.env_files:
             continue
         asked += 1
+        said = one.env.get("NVIDIA_VISIBLE_DEVICES")
+        if said is not None and said.sure and said.value in _NO_DEVICES:
+            yield warning(
+                f"`{one.name}` has runtime nvidia and NVIDIA_VISIBLE_DEVICES={said.value}, which gives it no GPU",
+                said.span,
+                {"runtime nvidia": one.runtime.span.place},
+                "write `all`, or name a CDI device (nvidia.com/gpu=all), for which `void` keeps the runtime out",
+            )
+            continue
         base = one.base
         if base is None and one.built is not None and one.built.stages:
             base = one.built.base
@@ -203,6 +218,28 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
             fix="set NVIDIA_VISIBLE_DEVICES: all (and NVIDIA_DRIVER_CAPABILITIES: compute,utility)",
         )
     skip_if(not asked, "no container is started by the nvidia runtime alone")
+
+
+def workload_cdi_beside_hook(workload: Workload) -> Iterator[Finding]:
+    """A container gets its GPUs by CDI or by the container toolkit's hook, not by both."""
+    asked = 0
+    for one in need_containers(workload):
+        cdi = next((request for request in one.gpus if request.form == "cdi"), None)
+        if cdi is None:
+            continue
+        asked += 1
+        hook = next((request for request in one.gpus if request.form in _HOOKED), None)
+        said = one.env.get("NVIDIA_VISIBLE_DEVICES")
+        if hook is None or (hook.form == "runtime" and said is not None and said.value in ("void", "none")):
+            continue
+        device = f"{cdi.resource}={', '.join(cdi.ids or ())}"
+        yield warning(
+            f"`{one.name}` is given GPUs twice, by the CDI device {device} and by {_HOOKED[hook.form]}",
+            hook.span,
+            {device: cdi.span.place},
+            "keep one of the two; where the nvidia runtime has to stay, set NVIDIA_VISIBLE_DEVICES=void",
+        )
+    skip_if(not asked, "no container names a CDI device")
 
 
 def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Finding]:

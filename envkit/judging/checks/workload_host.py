@@ -57,6 +57,10 @@ _FIXES = {
     "compose": "set `shm_size: 8gb`, or `ipc: host`",
     "kubernetes": "mount an emptyDir with `medium: Memory` and a sizeLimit at /dev/shm",
     "devcontainer": 'add "--shm-size=8g" to runArgs',
+    **dict.fromkeys(
+        ("workflow", "slurm", "makefile"), "add `--shm-size=8g` or `--ipc=host` to the options of `docker run`"
+    ),
+    "helm": "mount an emptyDir with `medium: Memory` and a sizeLimit at /dev/shm",
 }
 
 

@@ -16,6 +16,11 @@ _FIXES = {
     "compose": "write `${NAME}` and keep the value in a file that git ignores, or use `secrets:`, and revoke this one",
     "kubernetes": "take it from a Secret by `valueFrom: {secretKeyRef: ...}`, and revoke this one",
     "devcontainer": 'write "${localEnv:NAME}", and revoke this one',
+    "workflow": "write `${{ secrets.NAME }}` and keep the value among the repository's secrets, and revoke this one",
+    **dict.fromkeys(
+        ("slurm", "makefile"), "take it from a file that git ignores or from the environment, and revoke this one"
+    ),
+    "helm": "take it from a Secret that the chart names, and revoke this one",
 }
 
 
