@@ -90,6 +90,25 @@ def _letters(chance: random.Random, number: int) -> str:
     return "".join(chance.choices(string.ascii_letters + string.digits + "+/", k=76)) + "\n"
 
 
+def _bar_of_errors(chance: random.Random, number: int) -> str:
+    return f"\rstep {number} failed: {_hex(chance, 8)} error {chance.random():.5f}"
+
+
+def _traceback_of_words(chance: random.Random) -> Iterator[str]:
+    known = _vocabulary(chance)
+    while True:
+        frames = "".join(
+            f'  File "/app/{chance.choice(known)}.py", line {chance.randrange(999)}, in {chance.choice(known)}\n'
+            f"    {chance.choice(known)}({chance.choice(known)})\n"
+            for _ in range(5)
+        )
+        yield f"Traceback (most recent call last):\n{frames}ValueError: {' '.join(chance.choices(known, k=6))}\n"
+
+
+def _blank(chance: random.Random, number: int) -> str:
+    return "\n\n \n\t\n" if number % 50 else f"error {_hex(chance, 4)}\n"
+
+
 SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "words": lambda chance: _words(chance, "{}\n", 10),
     "words of an error": lambda chance: _words(chance, "error: {} failed\n", 10),
@@ -116,6 +135,12 @@ SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
         lambda chance, number: f"\x1b[31mERROR\x1b[0m \x1b[1m{_hex(chance, 8)}\x1b[0m: \x1b[33mcannot open it\x1b[0m\n"
     ),
     "base64": _lines(_letters),
+    "bars of errors": _lines(_bar_of_errors),
+    "tracebacks of words": _traceback_of_words,
+    "short words of an error": lambda chance: _words(chance, "{} failed\n", 1),
+    "words of an escaped error": lambda chance: _words(chance, "\x1b[2K\x1b[36m(worker)\x1b[0m ERROR {} failed\n", 3),
+    "words of JSON": lambda chance: _words(chance, '{{"level": "error", "msg": "ValueError: {}\\n"}}\n', 8),
+    "blank lines": _lines(_blank),
 }
 """By name, the endless stretches of each."""
 

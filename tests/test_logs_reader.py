@@ -728,3 +728,15 @@ def test_a_note_of_a_logger_ends_no_traceback() -> None:
     assert trace.kind == ""  # nobody knows it
     (trace,) = reading(cut + "HALT: no more\nOSError: disk\n").tracebacks
     assert trace.kind == "OSError"
+
+
+@pytest.mark.parametrize("colour", ["31", "38;2;1;2;3"])
+def test_colours_go_whether_they_are_many_few_or_spelled_out(colour: str) -> None:
+    def text(escape: str) -> bytes:
+        painted = f"{escape}[{colour}mERROR{escape}[0m: cannot open it {escape}[2Kagain\n"
+        return (painted * 50).encode()
+
+    plain = b"ERROR: cannot open it \ragain\n" * 50
+    assert [cleaned(text(escape)) for escape in ("\x1b", "\u241b", "^[", "ESC")] == [plain] * 4
+    assert cleaned(b"\x1b]0;a title\x07\x1b[1m" + text("\x1b")) == plain
+    assert cleaned(b"\x1b[\x1b[1m a\n" + text("\x1b")) == b"[ a\n" + plain

@@ -91,3 +91,23 @@ def test_the_one_error_in_a_flood_of_changing_words_is_read(form: str) -> None:
     seen = reading("\n".join(lines) + "\n")
     (found,) = [event for event in seen.events if event.category == "illegal-memory-access"]
     assert found.line.number == 11_001
+
+
+def test_more_rows_of_sets_find_the_same_words() -> None:
+    one, two = (Words(KNOWN, rows=rows) for rows in (1, 2))
+    for seed in range(20):
+        text = text_of(random.Random(seed), KNOWN)
+        assert list(one.over(text).lines()) == list(two.over(text).lines())
+        assert (
+            sorted(one.held_by(text)) == sorted(two.held_by(text)) == sorted({word for _, word in one.over(text).all()})
+        )
+
+
+def test_bars_that_each_tell_an_error_are_counted_and_the_one_error_among_them_is_read() -> None:
+    chance = random.Random(5)
+    bars = [f"step {number} failed: {chance.getrandbits(32):08x}" for number in range(9_000)]
+    bars[8_500] = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    seen = reading("\r".join(bars) + "\n")
+    assert [event.category for event in seen.events] == ["illegal-memory-access"]
+    (file,) = seen.files
+    assert max(line.times for line in file.loud) > 1_000  # some are read, the others counted

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from itertools import chain, islice
+from itertools import chain, compress, count, filterfalse, islice
 from typing import Protocol
 
 from envkit.logs.words import LETTERS, Words
@@ -159,24 +159,44 @@ def _recoded(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
         yield decoder.decode(block).removeprefix("\ufeff").encode("utf-8", "replace")
 
 
-_CSI = rb"(?:\x1b|\xc2\x9b|\xe2\x90\x9b|\^\[|ESC)"
-_MOVED = re.compile(_CSI + rb"\[[0-9;]{0,20}[ABEFGHJKSTf]")
+_MOVES = rb"\[[0-9;]{0,20}[ABEFGHJKSTf]"
+_PAINTS = rb"\[[0-?]{0,60}[ -/]{0,4}[@-~]"
+_MOVED = re.compile(rb"\x1b" + _MOVES)
 _PAINTED = re.compile(
-    rb"(?:\x1b|\xe2\x90\x9b|\^\[|ESC)\[[0-?]{0,60}[ -/]{0,4}[@-~]|\xc2\x9b[0-?]{0,60}[@-~]"
-    rb"|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()*+][A-Za-z0-9]|\x1b[@-Z\\^_=>78]|\x1b"
+    rb"\x1b(?:" + _PAINTS + rb"|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()*+][A-Za-z0-9]|[@-Z\\^_=>78])?"
 )
+# the escape byte in one byte with its bracket, as a picture of itself, or spelled out
+_SPELLED = (b"ESC[", b"^[[", b"\xc2\x9b", b"\xe2\x90\x9b")
+_MOVED_SPELLED = re.compile(rb"(?:\xc2\x9b|\xe2\x90\x9b|\^\[|ESC)" + _MOVES)
+_PAINTED_SPELLED = re.compile(rb"(?:\xe2\x90\x9b|\^\[|ESC)" + _PAINTS + rb"|\xc2\x9b[0-?]{0,60}[@-~]")
+_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
+_COLOURS = 20  # different ones that are taken out one by one, which is faster than all by their form
+_ASKED_FOR_COLOURS = 1 << 16  # bytes of a block in which they are looked for
 # the same with the escape byte lost on the way, as terminals' logs come out of web pages
 _ORPHAN = re.compile(rb"\[(?:0|1|[34][0-9]|9[0-7]|[0-9]{1,2}(?:;[0-9]{1,3}){1,5})m")
 _ORPHAN_HINT = re.compile(rb"\[[0-9;]{1,12}m")
 _BACKSPACES = re.compile(rb"[^\x08\n]\x08")
 
 
+def _without_colours(block: bytes) -> bytes:
+    """The block without the colours that its beginning often holds."""
+    held = Counter(_COLOUR.findall(block, 0, _ASKED_FOR_COLOURS))
+    for colour, times in held.most_common(_COLOURS):
+        if times > held.total() // _COLOURS:
+            block = block.replace(colour, b"")
+    return block
+
+
 def cleaned(block: bytes) -> bytes:
     """The block without terminal escapes; a moved cursor begins a new piece, as a carriage return does."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
-    if b"\x1b" in block or b"ESC[" in block or b"^[[" in block or b"\xc2\x9b" in block or b"\xe2\x90\x9b" in block:
+    if b"\x1b" in block:
+        if not any(cut in block for cut in (b"\x1b\x1b", b"\x1b[\x1b", b"\x1b]")):
+            block = _without_colours(block)
         block = _PAINTED.sub(b"", _MOVED.sub(b"\r", block))
+    if any(mark in block for mark in _SPELLED):
+        block = _PAINTED_SPELLED.sub(b"", _MOVED_SPELLED.sub(b"\r", block))
     if b"m" in block and _ORPHAN_HINT.search(block):
         block = _ORPHAN.sub(b"", block)
     if b"^M" in block:
@@ -314,6 +334,7 @@ _SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: 
 _FLOOD = 300  # new shapes with a find in one block, from which on they are compared without their numbers
 _LOUD_SHAPES = 1_500  # shapes of floods, alike in no way, that are read for their sounding like an error alone
 _NUMBERS = b"0abcdef"  # of shapes: digits in decimals, addresses, hashes, UUIDs; what is left of a line is its kind
+_OFTEN = 3  # words of a flood that are looked for before all others
 _EXACT = 64  # different lines of one kind that are only counted
 _DENSE = 20_000  # lines of one block, from which on those of a flood are counted all at once
 _TIMES = re.compile(
@@ -340,6 +361,7 @@ class _Kind:
         return self.times > _SAMPLED_TIMES and len(self.exact) >= _EXACT and not self.codes
 
 
+_SELDOM = 20  # one line in so many that came before is none worth remembering them for
 _FEW_ALIKE = 0.1  # a share of the new shapes below which kinds are looked for in one block of _ASKED_AGAIN
 _ASKED_AGAIN = 16
 _NEW = _Kind()
@@ -357,10 +379,13 @@ class _Walk:
         self._kinds: dict[
             bytes | tuple[bytes, frozenset[bytes]], _Kind | None
         ] = {}  # of floods, by what they have in common
+        self._often: dict[Words, list[bytes]] = {}  # words that most finds of the last block had, if very many
+        self._likes: dict[tuple[bytes, bytes], _Kind | None] = {}  # the same by a word and parts in their order
         self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
         self._codes: set[bytes] = set()
         self._new_codes = False  # in this block
         self._blocks = 0
+        self._remembers = 0  # the block from which on dull shapes are remembered
         self._unlike = 0
         self._pieces = 0
         self._dull: set[bytes] = set()
@@ -379,7 +404,7 @@ class _Walk:
             shapes
         )  # a set would have another order in each run, and so other lines of a flood be read
         self._learn(unique, len(shapes))
-        hot = {shape: self._known[shape] for shape in unique if shape in self._known}
+        hot = {shape: self._known[shape] for shape in unique.keys() & self._known.keys()}
         hot |= self._flood
         if not hot and not self.owed:
             body = block.removesuffix(b"\n")
@@ -432,7 +457,7 @@ class _Walk:
         line for all where they are many.
         """
         if len(lines) < _DENSE:
-            return [(index, 1) for index, shape in enumerate(shapes) if shape in hot]
+            return [(index, 1) for index in compress(count(), map(hot.__contains__, shapes))]
         many = {shape: kind for shape, kind in hot.items() if kind.times > _SAMPLED_TIMES}
         if not many:
             return [(index, 1) for index, shape in enumerate(shapes) if shape in hot]
@@ -450,11 +475,15 @@ class _Walk:
         """Searches the shapes that were not seen yet and sorts them into the two kinds."""
         self._flood, self._due = {}, set()
         self._blocks += 1
-        fresh = [shape for shape in unique if shape not in self._dull and shape not in self._known]
+        fresh = list(filterfalse(self._known.__contains__, filterfalse(self._dull.__contains__, unique)))
         if not fresh:
             return
-        if len(self._dull) > _SHAPES and 2 * len(fresh) < lines:  # else nothing comes twice, and none is remembered
-            self._dull.clear()
+        if len(self._dull) > _SHAPES:
+            if 2 * len(fresh) < lines:
+                self._dull.clear()
+            elif _SELDOM * len(fresh) > (_SELDOM - 1) * lines:  # nothing comes twice: none is remembered for a while
+                self._dull.clear()
+                self._remembers = self._blocks + _ASKED_AGAIN
         if len(self._known) > _SHAPES:
             rare = [shape for shape, known in self._known.items() if known.times <= _EXACT_TIMES]
             for shape in rare:
@@ -462,8 +491,7 @@ class _Walk:
         if self._kinds:
             fresh = self._settled(fresh)
         words = self._words if self._unlike < _LOUD_SHAPES else self._strong()
-        found = words.over(b"\n".join(fresh))
-        hot = dict(found.lines())
+        hot = self._hot(fresh, words)
         if len(hot) > _FLOOD or (hot and len(self._known) > _LOUD_SHAPES):
             self._flood |= self._alike(hot)
             fresh = [shape for shape in fresh if shape not in hot]
@@ -471,8 +499,23 @@ class _Walk:
             known = {shape: _Kind() for shape in hot if self._sure(shape)}
             self._known |= known
             fresh = [shape for shape in fresh if shape not in known]
-        if len(self._dull) <= _SHAPES:
+        if len(self._dull) <= _SHAPES and self._blocks >= self._remembers:
             self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
+
+    def _hot(self, shapes: list[bytes], words: Words) -> dict[bytes, bytes]:
+        """The shapes that hold a word, each with one of them.
+
+        Where most had the same few words in the block before, these are looked for first, which is much faster.
+        """
+        hot: dict[bytes, bytes] = {}
+        for word in self._often.get(words, ()):
+            hot |= dict.fromkeys((shape for shape in shapes if word in shape), word)
+            shapes = [shape for shape in shapes if word not in shape]
+        if shapes:
+            hot |= words.over(b"\n".join(shapes)).lines()
+        times = Counter(hot.values()) if len(hot) > _FLOOD else Counter()
+        self._often = {words: [word for word, held in times.most_common(_OFTEN) if held > len(hot) // _OFTEN // 2]}
+        return hot
 
     def _settled(self, shapes: list[bytes]) -> list[bytes]:
         """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
@@ -505,21 +548,16 @@ class _Walk:
         So is, once there are thousands that are not alike, what holds the same words of signatures; what only sounds
         like an error is passed over then.
         """
+        if self._unlike >= _LOUD_SHAPES:
+            return self._worded(hot)
         kept: dict[bytes, _Kind] = {}
         kinds = self._kinds
-        text = b"\n".join(hot)
-        keys = text.translate(None, _NUMBERS).split(b"\n")
-        letters = text.translate(LETTERS).split(b"\n")
-        for (shape, word), key, said in zip(hot.items(), keys, letters, strict=True):
+        keys = b"\n".join(hot).translate(None, _NUMBERS).split(b"\n")
+        for shape, key in zip(hot, keys, strict=True):
             kind = kinds.get(key, _NEW)
-            if kind is _NEW and self._unlike < _LOUD_SHAPES:
+            if kind is _NEW:
                 self._unlike += 1
                 kind = kinds[key] = _Kind() if self._sure(shape) else None
-            elif kind is _NEW:
-                like = word, self._strong().parts.intersection(said.split())
-                kind = kinds.get(like, _NEW)
-                if kind is _NEW:
-                    kind = kinds[like] = _Kind() if self._strong().held_by(shape) else None
             if kind is None:
                 continue
             if kind.sampled is not None and not (kind.codes and self._new_codes):
@@ -530,6 +568,52 @@ class _Walk:
                 self._due.add(shape)
             kept[shape] = kind
         return kept
+
+    def _worded(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
+        """What of a flood of thousands that are not alike is worth reading: of what holds the same words of signatures
+        one line of a block where it is sampled by now."""
+        kept: dict[bytes, _Kind] = {}
+        if len(self._likes) > _SHAPES:
+            self._likes.clear()
+        told = list(zip(hot.values(), self._parts(b"\n".join(hot)), strict=True))
+        last = dict(zip(told, hot, strict=True))
+        rest = set()
+        for like, times in Counter(told).items():
+            kind = self._of_words(last[like], *like)
+            if kind is None:
+                continue
+            if kind.sampled is None or (kind.codes and self._new_codes):
+                rest.add(like)
+                continue
+            before, kind.times = kind.times, kind.times + times
+            due = before // _gap(kind.times) < kind.times // _gap(kind.times)
+            kind.sampled.times += times - due
+            if due:
+                self._due.add(last[like])
+                kept[last[like]] = kind
+        if rest:
+            kept |= {
+                shape: kind
+                for shape, like in zip(hot, told, strict=True)
+                if like in rest and (kind := self._likes[like])
+            }
+        return kept
+
+    def _parts(self, text: bytes) -> list[bytes]:
+        """What each line holds of the parts of signatures' words, one after the other."""
+        known = self._strong().parts | {b"\n"}
+        parts = text.translate(LETTERS).replace(b"\n", b" \n ").split(b" ")
+        return b" ".join(filter(known.__contains__, parts)).split(b"\n")
+
+    def _of_words(self, shape: bytes, word: bytes, parts: bytes) -> _Kind | None:
+        """The kind of the shapes that hold this word and these parts of words, in whatever order and number."""
+        if (word, parts) in self._likes:
+            return self._likes[word, parts]
+        like = word, frozenset(parts.split())
+        if like not in self._kinds:
+            self._kinds[like] = _Kind() if self._strong().held_by(shape) else None
+        kind = self._likes[word, parts] = self._kinds[like]
+        return kind
 
     def counted(self) -> Iterator[Piece]:
         """For lines that were only counted, the last of each kind."""
@@ -564,16 +648,25 @@ class _Walk:
     def _hot_parts(self, parts: list[bytes], number: int) -> list[bytes]:
         """The parts between carriage returns that are to be read: those with a find, and of a flood some."""
         shapes = b"\n".join(parts).translate(SHAPE).split(b"\n")
-        hot = dict(self._words.over(b"\n".join(set(shapes))).lines())
+        hot = dict(self._words.over(b"\n".join(dict.fromkeys(shapes))).lines())
+        flood = self._alike(hot) if len(hot) > _FLOOD else None
         kept = []
         for part, shape in zip(parts, shapes, strict=True):
             if shape not in hot:
                 continue
-            if len(shape) <= _SHAPE_LENGTH:
+            if flood is not None:
+                kind = flood.get(shape)
+            elif len(shape) <= _SHAPE_LENGTH:
                 kind = self._known.setdefault(shape, _Kind())
-                kind.times += 1
-                if kind.times > _EXACT_TIMES and _passed(kind, part, number, 1, 1):
-                    continue
+            else:
+                kept.append(part)
+                continue
+            if kind is None:
+                continue
+            due = shape in self._due
+            kind.times += not due
+            if kind.times > _EXACT_TIMES and not due and _passed(kind, part, number, 1, 1):
+                continue
             kept.append(part)
         return kept
 

@@ -22,8 +22,8 @@ LETTERS = bytes(byte if byte in b"abcdefghijklmnopqrstuvwxyz\n" else 0x20 for by
 """A table for ``bytes.translate`` that leaves small letters and the ends of lines."""
 
 _SETS = 8  # of windows, one for each bit of a byte
-_TRIED = 10  # windows of a word that are tried, the rarest first
-_CROWD = 5e-5  # of the places of a text that are to be looked up: what one more word of the same window costs
+_TRIED = 10  # windows of a word that are tried for so many sets, the rarest first
+_CROWD = 1e-5  # of the places of a text that are to be looked up: what one more word of the same window costs
 _OFTEN = 1e-3  # what a window costs that many a line of this text holds
 _MARKED = bytes([0]) + bytes([1]) * 255
 
@@ -40,14 +40,15 @@ class Words:
     Raises ValueError for one of less than ``SHORTEST`` bytes.
     """
 
-    def __init__(self, words: Iterable[bytes], beside: Iterable[bytes] = ()) -> None:
+    def __init__(self, words: Iterable[bytes], beside: Iterable[bytes] = (), *, rows: int = 1) -> None:
+        """With more ``rows`` of eight sets fewer places are looked up, and the text goes through more tables."""
         wanted = sorted(set(words), key=lambda word: (len(word), word))
         if wanted and len(wanted[0]) < SHORTEST:
             raise ValueError(f"{wanted[0]!r} is shorter than {SHORTEST} bytes")
         often = {word[at : at + SHORTEST] for word in beside for at in range(len(word))}
         held: dict[bytes, list[tuple[bytes, int]]] = {}
-        members: list[list[set[int]]] = [[set() for _ in range(SHORTEST)] for _ in range(_SETS)]
-        shares = [[0.0] * SHORTEST for _ in range(_SETS)]
+        members: list[list[set[int]]] = [[set() for _ in range(SHORTEST)] for _ in range(_SETS * rows)]
+        shares = [[0.0] * SHORTEST for _ in range(_SETS * rows)]
         for word in wanted:
             at, chosen = _placed(word, members, shares, held, often)
             window = word[at : at + SHORTEST]
@@ -57,9 +58,12 @@ class Words:
                     members[chosen][place].add(byte)
                     shares[chosen][place] += _share(byte)
         self._held: dict[bytes, _Held] = {window: tuple(words_of) for window, words_of in held.items()}
-        self._tables = [
-            bytes(sum(1 << bit for bit in range(_SETS) if byte in members[bit][place]) for byte in range(256))
-            for place in range(SHORTEST)
+        self._rows = [
+            [
+                bytes(sum(1 << bit for bit, of_set in enumerate(row) if byte in of_set[place]) for byte in range(256))
+                for place in range(SHORTEST)
+            ]
+            for row in (members[first : first + _SETS] for first in range(0, len(members), _SETS))
         ]
 
     @cached_property
@@ -71,16 +75,21 @@ class Words:
 
     def over(self, text: bytes) -> Finds:
         """What ``text``, in small letters, holds of them."""
-        left = -1
-        for place, table in enumerate(self._tables):
-            left &= int.from_bytes(text.translate(table)[place:], "little")
-            if not left:
-                return Finds(text, b"", self._held)
-        return Finds(text, left.to_bytes(len(text), "little").translate(_MARKED), self._held)
+        marks = 0
+        for tables in self._rows:
+            left = -1
+            for place, table in enumerate(tables):
+                left &= int.from_bytes(text.translate(table)[place:], "little")
+                if not left:
+                    break
+            marks |= left
+        if not marks:
+            return Finds(text, b"", self._held)
+        return Finds(text, marks.to_bytes(len(text), "little").translate(_MARKED), self._held)
 
     def held_by(self, text: bytes) -> list[bytes]:
         """Which of the words ``text``, in small letters, holds."""
-        return list(dict.fromkeys(word for _, word in self.over(text).all()))
+        return self.over(text).words()
 
 
 class Finds:
@@ -102,6 +111,18 @@ class Finds:
     def first(self, at: int = 0) -> int | None:
         """Where the first word behind ``at`` begins."""
         return next((begin for begin, _ in self.all(at) if begin >= at), None)
+
+    def words(self) -> list[bytes]:
+        """The words, each once, in the order in which they are found first."""
+        text, find, held = self._text, self._marks.find, self._held.get
+        found: dict[bytes, None] = {}
+        at = find(b"\1")
+        while at >= 0:
+            for word, before in held(text[at : at + SHORTEST], ()):
+                if word not in found and at >= before and text.startswith(word, at - before):
+                    found[word] = None
+            at = find(b"\1", at + 1)
+        return list(found)
 
     def lines(self) -> Iterator[tuple[bytes, bytes]]:
         """Each line that holds a word, with the first of them."""
@@ -136,7 +157,9 @@ def _placed(
     """The window of a word, by where it begins, and the set that it adds least to: of places to be looked up, and of
     words to be compared there."""
     begins = range(len(word) - SHORTEST + 1)
-    rarest = nsmallest(_TRIED, begins, key=lambda at: prod(map(_share, word[at : at + SHORTEST])))
+    rarest = nsmallest(
+        _TRIED * len(members) // _SETS, begins, key=lambda at: prod(map(_share, word[at : at + SHORTEST]))
+    )
     best, chosen = float("inf"), (0, 0)
     for at in rarest:
         window = word[at : at + SHORTEST]
