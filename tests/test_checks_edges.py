@@ -849,7 +849,7 @@ def test_no_check_breaks_on_a_value_that_is_not_there(machine: str) -> None:
 
 
 def test_wrong_input_has_the_code_of_each_style() -> None:
-    assert [exit_codes.wrong_input(style) for style in ("envkit", "nagios", "slurm")] == [2, 3, 1]
+    assert [exit_codes.wrong_input(style) for style in exit_codes.STYLES] == [2, 3, 1, 2]
 
 
 def test_a_page_for_a_person_ends_with_the_faults_that_prove_it() -> None:

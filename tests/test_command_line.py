@@ -216,7 +216,7 @@ def test_bash_itself_completes(tmp_path: Path, envkit: Envkit) -> None:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m envkit "$@"\n')
     program.chmod(0o755)
     script = envkit("completion", "bash").out
-    ask = 'COMP_WORDS=(envkit doctor --exit-style n); COMP_CWORD=3; _envkit_completion envkit; echo "${COMPREPLY[@]}"'
+    ask = 'COMP_WORDS=(envkit doctor --exit-style na); COMP_CWORD=3; _envkit_completion envkit; echo "${COMPREPLY[@]}"'
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", f"{script}\n{ask}"], env=env, capture_output=True, text=True, timeout=60, check=False

@@ -399,17 +399,18 @@ WELL = Result("d", Outcome.PASS)
 
 
 @pytest.mark.parametrize(
-    ("results", "nagios", "slurm"),
+    ("results", "nagios", "slurm", "nvsentinel"),
     [
-        ((WELL,), 0, 0),
-        ((WELL, WARNED), 1, 0),
-        ((WELL, FOUND), 2, 1),
-        ((WELL, OPEN), 3, 1),
-        ((FOUND, OPEN), 2, 1),
-        ((), 3, 1),
+        ((WELL,), 0, 0, 0),
+        ((WELL, WARNED), 1, 0, 0),
+        ((WELL, FOUND), 2, 1, 1),
+        ((WELL, OPEN), 3, 1, 2),
+        ((FOUND, OPEN), 2, 1, 1),
+        ((), 3, 1, 2),
     ],
 )
-def test_exit_styles(results: tuple[Result, ...], nagios: int, slurm: int) -> None:
+def test_exit_styles(results: tuple[Result, ...], nagios: int, slurm: int, nvsentinel: int) -> None:
+    assert exit_codes.styled(made(*results), Severity.ERROR, "nvsentinel") == nvsentinel
     assert exit_codes.styled(made(*results), Severity.ERROR, "nagios") == nagios
     assert exit_codes.styled(made(*results), Severity.ERROR, "slurm") == slurm
     line = report.render(made(*results), "nagios")

@@ -118,6 +118,23 @@ def test_mpich_starts_one_process_a_node(tmp_path: Path) -> None:
     assert code != 0 and "2 processes of one MPI launch are on this node" in err
 
 
+@needs("mpirun.openmpi")
+def test_open_mpi_starts_one_process_a_node(tmp_path: Path) -> None:
+    """Its own daemon for each of two hosts, which an agent in place of ssh starts here."""
+    (agent := tmp_path / "agent").write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    agent.chmod(0o755)
+    argv = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", str(agent)]
+    argv += ["-H", "h1,h2", "-npernode", "1", "-np", "2"]
+    show = ["--", "bash", "-c", "echo rank $OMPI_COMM_WORLD_RANK is node $ENVKIT_NODE_RANK of $ENVKIT_NODES"]
+    code, out, err = ended(begun([*argv, *PREFLIGHT.split(), "--fleet", str(tmp_path / "runs"), *show]))
+    assert (code, sorted(out.splitlines())) == (0, [f"rank {at} is node {at} of 2" for at in (0, 1)]), err
+    (place,) = (each.parent for each in tmp_path.glob("runs/**/run.json"))
+    assert judged(place).exit_code == 0
+    both = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
+    code, _, err = ended(begun([*both, *PREFLIGHT.split(), "--fleet", str(tmp_path / "both")]))
+    assert code != 0 and "2 processes of one MPI launch are on this node" in err
+
+
 @needs("mpirun.mpich")
 def test_documents_come_through_the_stdout_of_mpirun(tmp_path: Path) -> None:
     argv = ["mpirun.mpich", "-prepend-rank", "-launcher", "fork", "-hosts", "h1,h2,h3", "-ppn", "1", "-n", "3"]

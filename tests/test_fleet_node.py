@@ -306,6 +306,30 @@ def test_a_judged_run_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "out" / "nodes.unknown").read_text() == ""
 
 
+def test_the_decision_that_ft_launcher_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its contract: a file that is not empty keeps the job, or the task of an array, from starting there again."""
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    bad = fleet.lay(tmp_path / "bad", *fleet.healthy(n3=None))
+    ok = fleet.lay(tmp_path / "ok", *fleet.healthy())
+    other = fleet.lay(tmp_path / "other", run=fleet.run(run="by-hand"))
+    segments = tmp_path / "segments"
+    path = segments / "segment_health_check.17.17"
+    with Envkit(capsys) as run:
+        assert run("judge", bad, "--segment-health-check", segments).code == 1
+        assert path.read_text() == "FAIL: run slurm-17.0: 7 of 8 nodes ok; 1 failed (n3)\n"
+        assert run("judge", ok, "--segment-health-check", segments).code == 0
+        assert path.read_text() == "" and len(list(segments.iterdir())) == 1
+        unknown = run("judge", other, "--segment-health-check", segments)
+        assert unknown.code == 2 and "inside the job" in unknown.err
+        monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "90")
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
+        assert run("judge", other, "--segment-health-check", segments).code == 1
+    assert (segments / "segment_health_check.90.4").stat().st_size > 0
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -332,7 +356,7 @@ def test_a_contract_that_means_nothing(
 def test_options_of_a_run_are_refused_for_a_saved_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "saved.json").touch()
     with Envkit(capsys) as run:
-        for option in ("--contract", "--may-differ", "--out"):
+        for option in ("--contract", "--may-differ", "--out", "--segment-health-check"):
             done = run("judge", tmp_path / "saved.json", option, "x")
             assert done.code == 2 and option in done.err
 

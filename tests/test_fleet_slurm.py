@@ -469,3 +469,43 @@ def test_the_prolog_drains_a_node_that_does_not_meet_its_contract(
         assert "Prolog error" in watched.run("sinfo", "-h", "-N", "-n", "n5", "-o", "%E")[1]
         assert {watched.state(name).strip("*") for name in ("n1", "n2", "n8")} == {"idle"}
         assert "the contract expects 8 GPUs" in (inner / "n5.log").read_text()
+
+
+HEALTH = PROLOG.with_name("slurm-healthcheck.sh")
+
+
+@NIGHTLY
+def test_the_health_check_drains_a_node_and_returns_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The script of docs/jobs as Slurm's HealthCheckProgram: n5 is promised eight GPUs until its contract is mended; n4
+    is drained by somebody else, and a job of n5 goes on."""
+    folder = tmp_path_factory.mktemp("health")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "envkit").write_text(f'#!/bin/sh\nexec {ENVKIT} "$@"\n')
+    (folder / "bin" / "envkit").chmod(0o755)
+    for name, count in (("n5", 8), ("other", 0)):
+        (folder / f"{name}.toml").write_text(f"[gpus]\ncount = {count}\n")
+    script = folder / "health.sh"
+    (inner := folder / "cluster").mkdir()
+    script.write_text(
+        f"#!/bin/bash\nexport PATH={folder}/bin:/usr/bin:/bin SLURM_CONF={inner}/slurm.conf\n"
+        f"[ -e {folder}/begin ] || exit 0\n"
+        f'[ "$SLURMD_NODENAME" = n5 ] && name=n5 || name=other\n'
+        f"export ENVKIT_EXPECT={folder}/$name.toml\nexec bash {HEALTH}\n"
+    )
+    script.chmod(0o755)
+    every = {"HealthCheckProgram": str(script), "HealthCheckInterval": "8", "HealthCheckNodeState": "ANY"}
+    with slurm.cluster(inner, every) as watched:
+        job = watched.start("srun", "-N1", "-w", "n5", "sleep", "600")
+        assert comes(lambda: watched.state("n5") == "mixed" or "alloc" in watched.state("n5"), 0.2)
+        assert watched.run("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=fan broken")[0] == 0
+        (folder / "begin").touch()
+        assert comes(lambda: "drain" in watched.state("n5"), 0.5)
+        assert job.poll() is None
+        reasons = watched.run("sinfo", "-h", "-N", "-o", "%N %E")[1]
+        assert "n5 envkit-health: ENVKIT CRITICAL" in reasons and "expects 8 GPUs" in reasons, reasons
+        assert {watched.state(name).strip("*") for name in ("n1", "n2", "n8")} == {"idle"}
+        (folder / "n5.toml").write_text("[gpus]\ncount = 0\n")
+        assert comes(lambda: "drain" not in watched.state("n5"), 0.5)
+        assert "n4 fan broken" in watched.run("sinfo", "-h", "-N", "-o", "%N %E")[1]
+        os.killpg(job.pid, signal.SIGTERM)
+        job.communicate(timeout=120)

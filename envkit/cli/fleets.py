@@ -291,7 +291,7 @@ def _acted_in_kubernetes(verdict: FleetVerdict, undo: bool, unknown_too: bool, a
     return sum(bool(step.marks) for step in steps), len(steps), failed
 
 
-def judge_run(asked: Judging, out: Path | None, format: str) -> NoReturn:
+def judge_run(asked: Judging, out: Path | None, segments: Path | None, format: str) -> NoReturn:
     """Judges the run in a folder, or in what a carrier wrote, prints it, and exits by it."""
     from envkit.fleet import answers
     from envkit.system.terminal import columns
@@ -300,6 +300,8 @@ def judge_run(asked: Judging, out: Path | None, format: str) -> NoReturn:
     if out is not None:
         answers.write(verdict, out)
         say(f"wrote {out}")
+    if segments is not None:
+        say(f"wrote {answers.write_segment(verdict, segments, os.environ)}")
     sys.stdout.write(answers.render(verdict, format, columns(sys.stdout)))
     sys.stdout.flush()
     raise Exit(verdict.exit_code)

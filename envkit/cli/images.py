@@ -274,6 +274,14 @@ def judge_saved(
         Path | None,
         _run("--out", metavar="FOLDER", help="Write nodes.ok, nodes.fail, nodes.unknown and reports there."),
     ] = None,
+    segments: Annotated[
+        Path | None,
+        _run(
+            "--segment-health-check",
+            metavar="FOLDER",
+            help="Leave the decision there for nvidia-resiliency-ext's ft_launcher.",
+        ),
+    ] = None,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
     observed: options.WithObserved = False,
@@ -289,8 +297,10 @@ def judge_saved(
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     if os.path.isdir(saved) or hosts or also or is_asked(saved):
         asked = fleets.Judging(saved, hosts or "", also or (), contract, may_differ or (), fail_on)
-        fleets.judge_run(asked, out, format)
-    for option, given in (("--contract", contract), ("--may-differ", may_differ), ("--out", out)):
+        fleets.judge_run(asked, out, segments, format)
+    for option, given in (
+        ("--contract", contract), ("--may-differ", may_differ), ("--out", out), ("--segment-health-check", segments),
+    ):  # fmt: skip
         if given:
             raise UsageError(
                 f"{option} is for a run on many nodes, and {saved} is no folder", "name a run's folder, or add --hosts"

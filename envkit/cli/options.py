@@ -90,7 +90,7 @@ ENGINES = Choice("engine", ("docker", "podman", "charliecloud", "apptainer", "lo
 LOCK_ENGINES = Choice("engine", ("docker", "podman", "none", "auto"))
 IMAGE_ENGINES = Choice("engine", ("docker", "podman", "auto"))
 SEVERITIES = Choice("severity", ("note", "warning", "error"), also=("NOTE", "WARNING", "ERROR"))
-STYLES = Choice("exit style", ("envkit", "nagios", "slurm"))
+STYLES = Choice("exit style", ("envkit", "nagios", "slurm", "nvsentinel"))
 FLAVORS = Choice("flavor", ("runtime", "devel", "debug"))
 OUTPUTS = Choice("output", ("dockerfile", "compose", "devcontainer", "kubernetes-job", "jobset", "sbatch", "apptainer"))
 PARTS = Choice("part of a lock", ("os", "base"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from envkit import __version__
 from envkit.credentials import redacted_plain, redacted_text
+from envkit.errors import UsageError, one_line
 from envkit.fleet import hostlist
 from envkit.fleet.evidence import Crossing
 from envkit.fleet.links import LinkVerdict
@@ -263,6 +265,31 @@ def render(verdict: FleetVerdict, form: str, width: int = 80) -> str:
 
 
 WRITTEN = {"report.json": "json", "junit.xml": "junit", "fleet.prom": "prometheus", "fleet.html": "html"}
+
+
+def segment_file(verdict: FleetVerdict, environ: Mapping[str, str]) -> str:
+    """The name under which nvidia-resiliency-ext looks for the decision about the nodes of a job: that of the job, or
+    of the task of a job array (its documentation, "Segment Health Check").
+
+    Raises UsageError where neither the environment nor the run says which job of Slurm it was.
+    """
+    job, task = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+    if not (job and task):
+        found = re.fullmatch(r"slurm-([0-9]{1,18})\.[0-9]{1,18}", verdict.run.run)
+        job = task = found[1] if found else environ.get("SLURM_JOB_ID", "")
+    if not (job.isdigit() and task.isdigit()):
+        said = f"which job of Slurm made the run {one_line(verdict.run.run)} is not known"
+        raise UsageError(said, "call judge inside the job, where SLURM_JOB_ID is set")
+    return f"segment_health_check.{job}.{task}"
+
+
+def write_segment(verdict: FleetVerdict, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Leaves the decision there: an empty file where all nodes are ok, the verdict where not; raises as `files.write`
+    and ``segment_file``."""
+    path = folder / segment_file(verdict, environ)
+    files.folder(folder, "name a folder that may be written to")
+    files.write(path, "" if verdict.exit_code == 0 else f"{redacted_text(line(verdict))}\n")
+    return path
 
 
 def write(verdict: FleetVerdict, folder: Path) -> None:

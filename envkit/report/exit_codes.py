@@ -9,10 +9,10 @@ from __future__ import annotations
 from envkit.errors import FAULT, UsageError
 from envkit.model import Outcome, Report, Severity
 
-STYLES = ("envkit", "nagios", "slurm")
+STYLES = ("envkit", "nagios", "slurm", "nvsentinel")
 NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # the plugin API's words for its codes 0 to 3
 
-_WRONG_INPUT = {"envkit": 2, "nagios": 3, "slurm": 1}
+_WRONG_INPUT = {"envkit": 2, "nagios": 3, "slurm": 1, "nvsentinel": 2}
 
 
 def check(style: str) -> None:
@@ -25,7 +25,8 @@ def styled(report: Report, fail_on: Severity, style: str) -> int:
     """The exit code of a report.
 
     nagios: 0 OK, 1 findings below ``fail_on``, 2 findings, 3 undecided.  slurm: a prolog drains its node on whatever
-    is not 0, so there is 0 and 1, and undecided is 1.
+    is not 0, so there is 0 and 1, and undecided is 1.  nvsentinel: 0 passed, 1 failed, 2 the check itself could not be
+    made, as for undecided (NVIDIA NVSentinel, docs/designs/026-preflight-checks.md, "Check contract").
     """
     code = report.exit_code(fail_on)
     if style == "slurm":
@@ -33,6 +34,8 @@ def styled(report: Report, fail_on: Severity, style: str) -> int:
     if style == "nagios":
         some = any(result.outcome is Outcome.FAIL for result in report.results)
         return {0: 1 if some else 0, 1: 2, 3: 3}[code]
+    if style == "nvsentinel":
+        return min(code, 2)
     return code
 
 
@@ -42,5 +45,5 @@ def wrong_input(style: str) -> int:
 
 
 def fault(style: str) -> int:
-    """The exit code for a fault of envkit itself: nagios knows no code above 3, its UNKNOWN."""
-    return 3 if style == "nagios" else FAULT
+    """The exit code for a fault of envkit itself: nagios knows none above 3, its UNKNOWN, and nvsentinel none above 2."""
+    return {"nagios": 3, "nvsentinel": 2}.get(style, FAULT)
