@@ -255,6 +255,8 @@ def envkit(capsys: pytest.CaptureFixture[str]) -> object:
         ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--report", "RUN"),
         ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--format", "json"),
         ("--fleet", "RUN", "--count", "0", "--node", "0"),
+        ("--fleet", "RUN", "--count", "2", "--hosts", "n[1-2]", "--node", "n1"),
+        ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--budget", "1e300"),
         ("--fleet", "RUN", "--count", "200000", "--node", "0"),
         ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--budget", "0.5"),
         ("--fleet", "RUN", "--hosts", "n[1-2]", "--node", "n1", "--trial-budget", "60"),
@@ -322,8 +324,8 @@ def test_the_decision_that_ft_launcher_reads(
         assert path.read_text() == "FAIL: run slurm-17.0: 7 of 8 nodes ok; 1 failed (n3)\n"
         assert run("judge", ok, "--segment-health-check", segments).code == 0
         assert path.read_text() == "" and len(list(segments.iterdir())) == 1
-        unknown = run("judge", other, "--segment-health-check", segments)
-        assert unknown.code == 2 and "inside the job" in unknown.err
+        unknown = run("judge", other, "--segment-health-check", segments, "--out", tmp_path / "out")
+        assert unknown.code == 2 and "inside the job" in unknown.err and not (tmp_path / "out").exists()
         monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "90")
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
         assert run("judge", other, "--segment-health-check", segments).code == 1
@@ -351,6 +353,15 @@ def test_a_contract_that_means_nothing(
     with Envkit(capsys) as run:
         done = run("judge", place, "--contract", tmp_path / "fleet.toml")
     assert done.code == 2 and words in done.err, done
+
+
+def test_options_of_a_saved_file_are_refused_for_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of nodes without a GPU would else pass that must have one."""
+    place = fleet.lay(tmp_path / "run", *fleet.healthy())
+    with Envkit(capsys) as run:
+        for option in ("--require-gpu", "--observed"):
+            done = run("judge", place, option)
+            assert done.code == 2 and f"{option} is for a file" in done.err, done
 
 
 def test_options_of_a_run_are_refused_for_a_saved_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

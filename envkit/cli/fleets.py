@@ -49,6 +49,7 @@ class Many(NamedTuple):
     python: str
 
 
+_MOST_S = 7 * 24 * 3600.0
 TRIAL_S = 60.0  # torch's import, CUDA's start and a communicator of sixteen GPUs take up to half of it
 
 
@@ -57,6 +58,14 @@ def need_fleet(*given: tuple[str, object]) -> None:
     for option, value in given:
         if value not in (None, False):
             raise UsageError(f"{option} is for one node of many", "add --fleet and the folder that the nodes share")
+
+
+def named_once(hosts: str | None, count: int | None) -> None:
+    """Raises UsageError where the nodes are named twice, or are none."""
+    if hosts and count is not None:
+        raise UsageError("--hosts and --count both say how many nodes there are", "leave out one of them")
+    if count is not None and count < 1:
+        raise UsageError(f"{count} is no number of nodes", "name how many there are, such as 8")
 
 
 def words_of_examination(words: Sequence[str]) -> tuple[str, ...]:
@@ -172,8 +181,9 @@ def _consistent(many: Many, at: object, command: Sequence[str], budget_s: float)
         raise UsageError("no links are tested", "add --links pairs, or leave out --trial-budget and --link-floor")
     if many.trial_s and many.trial_s < 5:
         raise UsageError(f"a trial of {many.trial_s:g} s is not enough to import torch", "name seconds, such as 60")
-    if budget_s < 1:
-        raise UsageError(f"a budget of {budget_s:g} s is not enough to begin", "name seconds, such as 60")
+    if not 1 <= budget_s <= _MOST_S:
+        why = "not enough to begin" if budget_s < 1 else "more than a node may take"
+        raise UsageError(f"a budget of {budget_s:g} s is {why}", "name seconds, such as 60")
 
 
 def _nonce(launch: str) -> str:
@@ -297,6 +307,8 @@ def judge_run(asked: Judging, out: Path | None, segments: Path | None, format: s
     from envkit.system.terminal import columns
 
     verdict = _judged(asked)
+    if segments is not None:
+        answers.segment_file(verdict, os.environ)  # a name that is not known is told before anything is written
     if out is not None:
         answers.write(verdict, out)
         say(f"wrote {out}")

@@ -296,6 +296,11 @@ def judge_saved(
     started = time.monotonic()
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     if os.path.isdir(saved) or hosts or also or is_asked(saved):
+        for option, needed in (("--require-gpu", require_gpu), ("--observed", observed)):
+            if needed:
+                raise UsageError(
+                    f"{option} is for a file that --save wrote", f"leave it out: {saved} is a run of nodes"
+                )
         asked = fleets.Judging(saved, hosts or "", also or (), contract, may_differ or (), fail_on)
         fleets.judge_run(asked, out, segments, format)
     for option, given in (

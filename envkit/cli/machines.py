@@ -267,6 +267,7 @@ def preflight(
                 link_floor,
                 _python_of_trials(image, python) if links else "",
             )
+            fleets.named_once(hosts, count)
             code, become = fleets.examine_node(many, context.meta[WORDS], level, budget, command, fail_on)
             if become:
                 _become(command, become)

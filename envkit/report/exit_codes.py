@@ -45,5 +45,5 @@ def wrong_input(style: str) -> int:
 
 
 def fault(style: str) -> int:
-    """The exit code for a fault of envkit itself: nagios knows none above 3, its UNKNOWN, and nvsentinel none above 2."""
+    """The exit code for a fault of envkit itself: nagios knows none above 3 (UNKNOWN), nvsentinel none above 2."""
     return {"nagios": 3, "nvsentinel": 2}.get(style, FAULT)
