@@ -479,6 +479,22 @@ def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Pu
     assert requires.members(made, spec, load_facts(), print)["plain"].by == ("above",)
 
 
+@slow
+def test_no_pre_release_is_taken_because_an_older_one_needs_what_is_source_alone(
+    index: Index, published: Publish, tmp_path: Path
+) -> None:
+    """uv takes a pre-release where no release will do, be it only for want of a wheel."""
+    for early in ("1.4rc2", "1.4rc3"):
+        index.add("conf", early)
+    index.add("conf", "1.3", "parser==4.9.*")
+    index.add("parser", "4.13")
+    source(index, "parser", "4.9.3")
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "conf")
+    lock = solve.lock(spec, load_facts(), print, cache=tmp_path / "kept", may_stay_open=PARTS)
+    taken = {pin.name: pin.version for pin in lock.wheels}
+    assert (taken["conf"], taken["parser"]) == ("1.3", "4.9.3")
+
+
 def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:
     assert [one.name for one in made.sources] == ["plain"]
     assert parse(dump(made), "x") == made

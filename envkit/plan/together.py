@@ -239,7 +239,7 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
             if fitting:
                 left = fitting
             else:
-                late = late or partial(_of_another, odd, choice, facts)
+                late = partial(_of_another, odd, choice, facts)
                 bounds.append(f"{odd.name}!={odd.version}")
             continue
         if other := of_another_cuda(found, choice):
@@ -251,8 +251,12 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
         if held is None:
             return Chosen(choice, found, tuple(bounds), group)
         release, newest = held
-        late = late or partial(_too_old, release, newest, choice, partial(_why, facts, ask, group), asked)
-        bounds.append(f"{release.name}>{release.version}")
+        late = partial(_too_old, release, newest, choice, partial(_why, facts, ask, group), asked)
+        early = Version(release.version)
+        if early.is_prerelease:  # of which uv takes one where no release will do, also for want of a wheel
+            bounds.append(f"{release.name}<{early.base_version}")  # no mark of a pre-release, which would allow them
+        else:
+            bounds.append(f"{release.name}>{release.version}")
     raise late() if late else Unsatisfiable("no set of wheels satisfies the spec", (), (), "pin what was asked for")
 
 
