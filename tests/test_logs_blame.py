@@ -331,6 +331,8 @@ PLACES = [
     case("more GPUs than there are", RAISED + "MisconfigurationException: You requested gpu: [0, 1]\n But your "
          "machine only has: [0]\n",
          "launch-config", "invalid-device-ordinal"),
+    case("a module that is not there", "modprobe: FATAL: Module nvidia-peermem not found in directory /lib/modules/6\n",
+         "container-config", "nccl-ib-transport-error"),
     case("a wheel that is not there", RAISED.replace("/home/user/train.py", f"{TORCH}/__init__.py") + LIBRARY,
          "wrong-build-installed", "missing-shared-library"),
     case("a library to link", "/usr/bin/ld: cannot find -lcudnn: No such file or directory\n", "container-config",

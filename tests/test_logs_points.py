@@ -28,6 +28,18 @@ ASSERTION = (
     "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1422: indexSelectLargeIndex: block: [{0},0,0], thread: [{1},0,0] "
     "Assertion `srcIndex < srcSelectDimSize` failed.\n"
 )
+HELD = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB "
+    "of which 300.00 MiB is free. Including non-PyTorch memory, this process has 139.40 GiB memory in use. Of the "
+    "allocated memory {own} is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
+)
+LDCONFIG = (
+    "libcuda.so.1 (libc6,x86-64) => {first}/libcuda.so.1\n"
+    "libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
+)
+E803 = FRAMES + "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination\n"
+TWO_GPUS = "".join(f"GPU {n}: NVIDIA H200 (UUID: GPU-11111111-aaaa-bbbb-cccc-22222222222{n})\n" for n in range(2))
+NO_GPUS = FRAMES + "RuntimeError: No CUDA GPUs are available\n"
 ASSERTED = (
     "".join(ASSERTION.format(n // 32, n % 32) for n in range(128))
     + FRAMES
@@ -87,6 +99,59 @@ CASES = [
         "other processes hold",
     ),
     case(
+        "compat's libcuda first",
+        LDCONFIG.format(first="/usr/local/cuda/compat") + E803,
+        "driver-library-mismatch",
+        "library-path-clash",
+        "/usr/local/cuda/compat",
+    ),
+    case(
+        "the driver's libcuda first",
+        LDCONFIG.format(first="/usr/lib") + E803,
+        "driver-library-mismatch",
+        "version-mismatch",
+        "!compat",
+    ),
+    case(
+        "a GPU that is not there is visible",
+        "CUDA_VISIBLE_DEVICES=4\n" + TWO_GPUS + NO_GPUS,
+        "cuda-visible-devices-misuse",
+        "launch-config",
+        "4",
+    ),
+    case("one that is there", "CUDA_VISIBLE_DEVICES=1\n" + TWO_GPUS + NO_GPUS, "cuda-init-no-device", "", "!beyond"),
+    case(
+        "fewer are visible than are asked for",
+        "CUDA_VISIBLE_DEVICES=2,3\ntorch.cuda.device_count(): 2\n"
+        + FRAMES
+        + "RuntimeError: CUDA error: invalid device ordinal\n",
+        "invalid-device-ordinal",
+        "launch-config",
+        "2,3",
+    ),
+    case(
+        "JAX beside torch",
+        "jax 0.6.0, XLA_PYTHON_CLIENT_PREALLOCATE is unset\n" + FRAMES + HELD.format(own="1.10 GiB"),
+        "out-of-memory",
+        "launch-config",
+        "not torch's",
+    ),
+    case(
+        "TensorFlow beside torch",
+        "2026-11-20 10:00:00.1: I tensorflow/core/common_runtime/gpu/gpu_device.cc:2020] "
+        "Created device GPU:0 with 137000 MB memory\n" + FRAMES + HELD.format(own="1.10 GiB"),
+        "out-of-memory",
+        "launch-config",
+        "not torch's",
+    ),
+    case(
+        "torch's own",
+        "jax 0.6.0\n" + FRAMES + HELD.format(own="138.10 GiB"),
+        "out-of-memory",
+        "gpu-memory-exhausted",
+        "!not torch's",
+    ),
+    case(
         "toolkit may not",
         "docker: Error response from daemon: failed to create task for container: OCI runtime create "
         "failed: error running prestart hook #0: exit status 1, stderr: nvidia-container-cli: "
@@ -136,6 +201,81 @@ CASES = [
         "illegal-memory-access",
         "",
         "AMD",
+    ),
+    *(
+        case(name, FRAMES + f"{error}\n", "no-kernel-image", "arch-unsupported")
+        for name, error in (
+            (
+                "FlashInfer's runner",
+                "RuntimeError: Error in function 'Runner' at /e/fmhaRunner.cuh:30: Unsupported architecture",
+            ),
+            ("FlashInfer's least", "RuntimeError: FlashInfer requires sm75+"),
+            ("FlashInfer's majors", "RuntimeError: No supported CUDA architectures found for major versions [10]."),
+            ("DeepGEMM", "RuntimeError: Assertion error (/e/csrc/apis/gemm.hpp:376): Unsupported architecture"),
+            ("DeepGEMM's recipe", "RuntimeError: Assertion error (/e/utils/layout.hpp:76): Unknown recipe"),
+            (
+                "only on these",
+                "RuntimeError: Sparse Attention Kernel is only supported on SM90a and SM100f architectures.",
+            ),
+            (
+                "CUTLASS",
+                "ERROR : Arch conditional MMA instruction used without targeting appropriate compute capability.",
+            ),
+            ("CuTe", "Attempting to use wgmma.fence without CUTE_ARCH_MMA_SM90A_ENABLED"),
+            ("CUTLASS's example", "This example must be compiled with `sm100a` and CUDA Toolkit 12.8 or later"),
+        )
+    ),
+    case(
+        "CUTLASS's assertion",
+        '/e/sm90_gemm.hpp:366: void f(): block: [0,0,0], thread: [1,0,0] Assertion `0 && "ERROR : Arch conditional MMA '
+        'instruction used without targeting appropriate compute capability. Aborting.\\n"` failed.\n'
+        * 32
+        + FRAMES
+        + "RuntimeError: CUDA error: device-side assert triggered\n",
+        "no-kernel-image",
+        "arch-unsupported",
+    ),
+    case(
+        "DeepGEMM's shapes",
+        FRAMES + "RuntimeError: Failed: Assertion error /e/smxx_layout.hpp:136 'mn % 4 == 0 and num_groups == 1'\n",
+        "not-gpu-env",
+        "program-bug",
+    ),
+    case(
+        "an instruction of another GPU",
+        "ptxas /tmp/t.ptx, line 5; fatal   : Unsupported .target 'sm_120a'\n",
+        "nvcc-torch-cuda-mismatch",
+        "version-mismatch",
+        "older than the architecture",
+    ),
+    *(
+        case(f"peermem {name}", f"{line}\n", kind, cause)
+        for name, line, kind, cause in (
+            (
+                "of other modules",
+                "[  12.1] nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client",
+                "nccl-ib-transport-error",
+                "version-mismatch",
+            ),
+            (
+                "does not know",
+                "[  12.2] nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -22)",
+                "nccl-ib-transport-error",
+                "version-mismatch",
+            ),
+            (
+                "without which NCCL goes on",
+                "node1:9:9 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+                "insufficient-evidence",
+                "unknown|unknown-cut-log",
+            ),
+        )
+    ),
+    case(
+        "CDI without a driver",
+        "ERRO failed to generate CDI spec: failed to initialize NVML: ERROR_LIBRARY_NOT_FOUND\n",
+        "docker-no-gpu-driver",
+        "no-gpu-or-driver",
     ),
     case(
         "fault by GPU node",

@@ -184,7 +184,8 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
 def _as_tried(event: Event) -> Event:
     """The event, as a diagnosis where it only tells what NCCL tried to load: what it cannot do without, it warns of."""
-    of_ranks = event.category.startswith("nccl") or event.category in _INNOCENT
+    of_ranks = event.category.startswith("nccl") and event.category != "nccl-version-mismatch"
+    of_ranks = of_ranks or event.category in _INNOCENT
     tried = event.role is Role.ROOT and not of_ranks and "NCCL INFO" in event.line.text
     return replace(event, role=Role.DIAGNOSTIC) if tried else event
 

@@ -34,7 +34,8 @@ _NOTHING_FAILED = re.compile(
 )
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
-    r"cuda(?!:\d)|nccl|cudnn|nvrm|\bxid\b|nvidia|\bgpus?\b|ptxas|nvcc|cublas|cusolver|cufft|curand|cusparse",
+    r"cuda(?!:\d)|nccl|cudnn|nvrm|\bxid\b|nvidia|\bgpus?\b|ptxas|nvcc|cublas|cusolver|cufft|curand|cusparse"
+    r"|hsa_status|\brocm|rocblas|miopen|rocdevice",
     re.IGNORECASE,
 )
 _ERROR = re.compile(
@@ -104,7 +105,7 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     loud = [line for seen in story.files for line in seen.loud]
     if not lines or any(_COMPILER.search(line.text) for line in loud):
         return
-    said = [line for line in loud if _speaks(line)]
+    said = [line for line in loud if speaks(line)]
     if any(line.file == lines[0].file and line.number < lines[0].number for line in said):
         return
     exits = [line for line in lines if _EXIT.search(line.text)]
@@ -173,7 +174,7 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
         return
-    lines = [line for seen in story.files for line in seen.loud if _speaks(line) and not _passed(line, seen)]
+    lines = [line for seen in story.files for line in seen.loud if speaks(line) and not _passed(line, seen)]
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does
@@ -193,7 +194,7 @@ def _passed(line: Line, seen: FileSeen) -> bool:
     steps = went_on(line, seen)
     last = max(steps, default=0)
     ends = (each for each in (*seen.tail, *seen.loud) if each.number > last)
-    return len(steps) >= _STEPS and not any(_speaks(each) or _WRAPPER.search(each.text) for each in ends)
+    return len(steps) >= _STEPS and not any(speaks(each) or _WRAPPER.search(each.text) for each in ends)
 
 
 def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -206,7 +207,7 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         decide = "the line after the traceback's last frame"
         yield Hypothesis(OPEN, "unknown-cut-log", Strength.POSSIBLE, (open_ends[0].line,), why, decide)
         return
-    if any(_speaks(line) or _WRAPPER.search(line.text) for line in _seen(story)) or story.tracebacks:
+    if any(speaks(line) or _WRAPPER.search(line.text) for line in _seen(story)) or story.tracebacks:
         return
     if any(event.role is not Role.ADVICE and event.category for event in story.events):
         return
@@ -233,7 +234,8 @@ def _seen(story: Story) -> Iterable[Line]:
     return [found[key] for key in sorted(found)]
 
 
-def _speaks(line: Line) -> bool:
+def speaks(line: Line) -> bool:
+    """Whether the line itself tells of an error, and is no launcher's report of one."""
     said = _ERROR.search(line.text) or _COMPLAINS.search(line.text)
     return bool(said or line.level in ("error", "fatal", "critical")) and not (
         _HARMLESS.search(line.text) or _WRAPPER.search(line.text)

@@ -15,7 +15,7 @@ from envkit.logs.story import Story
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
     r"device-side|HIP error|compute capability|\bVRAM\b|Triton Error|cu(?:SOLVER|FFT|RAND|SPARSE)|"
-    r"CU(?:SOLVER|FFT|SPARSE)_"
+    r"CU(?:SOLVER|FFT|SPARSE)_|\bHSA_STATUS|\bROCm\b|rocBLAS|MIOpen|\bhip[A-Z]\w"
 )
 # exceptions whose message repeats a name or a value of the program's, whatever it is called
 _NAMING = frozenset(

@@ -9,6 +9,7 @@ from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, quoted, stem
 from envkit.logs.causes._tracebacks import fatal
 from envkit.logs.causes._worded import worded
+from envkit.logs.causes.program_insufficient import speaks
 from envkit.logs.records import Hypothesis, Role, Strength
 from envkit.logs.story import Story
 
@@ -42,6 +43,8 @@ def nobody_else_speaks(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     found = [event for event in story.events if stem(event) in _WRAPPERS and event.role is not Role.ADVICE]
     if not found or story.roots or fatal(story):
         return
+    if any(speaks(line) for seen in story.files for line in seen.loud if line.number < found[0].line.number):
+        return  # somebody does, in words that no rule knows
     told = [event for event in found if event.values.get("signal") or event.values.get("exit")] or found
     how = told[0].values.get("signal") or ""
     name = signal.Signals(int(how)).name if how.isdigit() and int(how) in set(signal.Signals) else how

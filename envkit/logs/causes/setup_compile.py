@@ -25,8 +25,9 @@ _NO_NVCC = (
     "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
     "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "header-cuda",
 )  # fmt: skip
+_OLDER = ("ptxas-arch", "ptxas-target")
 _MISMATCH = ("build-mismatch", "build-mismatch-bare", "build-mismatch-deepspeed", "cmake-conflict", "cmake-says")
-_ARCH = ("nvcc-arch", "nvcc-arch-option", "build-arch-unknown")
+_ARCH = ("nvcc-arch", "nvcc-arch-option", "build-arch-unknown", "ptxas-instruction", *_OLDER)
 _STATED_HOST = ("host-gnu", "host-msvc", "nvcc-host-not-supported", "build-compiler-range", "host-torch-old")
 _OLD_HEADER = re.compile(r"fatal error: '?(?P<path>TH[CN]*(?:UNN)?/\w+\.(?:h|cuh|hpp))")
 _NUMBER = re.compile(r"(\d+)")
@@ -55,7 +56,14 @@ def architecture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         asked = event.values.get("arch") or ""
         release = story.value("runtime_cuda")
         by = f"nvcc of CUDA {release}" if release else "this nvcc"
-        if event.signature.id == "build-arch-unknown":
+        if event.signature.id in _OLDER:
+            target = asked or event.values.get("wanted") or "the architecture that it is asked for"
+            because = f"ptxas does not know {target}: it is older than the architecture"
+            yield hypothesis(event, "version-mismatch", Strength.DECISIVE, because, over=_AFTER)
+            return
+        if event.signature.id == "ptxas-instruction":
+            because = f"the kernel uses an instruction that {asked or 'its target'} does not have"
+        elif event.signature.id == "build-arch-unknown":
             because = f"the installed torch does not know the architecture {asked}: it is older than the GPU"
         elif _dropped(asked, facts):
             because = f"{by} has dropped {asked}: the project asks for an architecture that is too old"
