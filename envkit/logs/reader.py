@@ -590,12 +590,23 @@ _GREP = re.compile(r"[\w./-]{1,200}\.(?:py|cc|cpp|cu|cuh|c|h|hpp|md|rst|sh|yml|y
 _QUOTED_FILE = re.compile(r"[\w./-]{1,200}\.(?:md|rst|txt|jsonl?|ya?ml|ipynb|html)[:-]\d{1,6}[:-]")
 # the name of a test with what it is given, as pytest prints it
 _TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.py::\w")
+# a string of a record that is no log's message, and a row of a table of other jobs, with their states
+_DATA = re.compile(
+    r"[\[{,(] ?\"(?!(?:\w{0,20}_)?(?:msg|message|error|err|exception|reason|stderr|stdout|log|line|details?|traceback"
+    r"|cause)\")"
+    r"[\w -]{1,60}\": ?\"[^\"\n]{0,2000}$"
+)
+_COLUMNS = re.compile(
+    r"[\w./:-]{1,60}(?:,|\t| {2,}| {0,8}\| {0,8})(?:[^,|\t\n]{0,60}(?:,|\t| {2,}| {0,8}\| {0,8})){0,6}"
+    r"(?<![:\w])(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)"
+    r"(?:,\"?|\t| {2,}| {0,8}\| {0,8})(?:[\w. ]{1,40}(?:[Ee]rror|Exception): ){0,2}(?:an? )?$"
+)
 _NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
 # a line of source code that a compiler or BuildKit shows, by its number
 _EXCERPT = re.compile(r"\s{0,8}\d{1,6} {1,4}\| ")
 _MARKED = re.compile(r"\s*(?:[-*+>] |\*\*|#{1,6} |\d{1,2}\. )")
 _CODE = re.compile(
-    r"\s*(?:#|//|(?:raise|throw|return|assert|echo|grep|rg|elif|if|with pytest)\b|f?printf?\(|f?puts\("
+    r"\s*(?:[-+]\s+)?(?:#|//|(?:raise|throw|return|assert|echo|grep|rg|elif|if|with pytest)\b|f?printf?\(|f?puts\("
     r"|(?:logger|logging|log)\.\w+\("
     r"|warnings\.warn|LOG\(|TORCH_\w+\(|AT_ERROR\(|CHECK\w*\(|(?:std::)?(?:cerr|cout)\s*<<"
     r"|\w{1,60} = (?:[rfb]?[\"'(\[{]|[\w.]{1,80}\())"
@@ -617,9 +628,11 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     lead = match.lead
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
         return False  # the command itself is what the row asks for
-    if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT)):
+    if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT, _COLUMNS)):
         return said.prompt or not _HEADED.match(lead)
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
+        return True
+    if _DATA.search(lead) or (lead.count("`") % 2 and _SPEAKER.search(lead)):
         return True
     if _NONE.match(line.text, len(lead) + _length(match, line.text[len(lead) :])):
         return True

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
 
 _WORDS = (
@@ -50,6 +51,9 @@ _COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\
 _PASSED = re.compile(
     r"^=* ?\d+ passed\b(?!.{0,200}\b(?:failed|errors?)\b).{0,200} in [\d.]{1,12}s\b"
     r"|^(?P<all>\d{1,6}) (?:checks?|tests?|cases?),? (?P=all) (?:ok|passed)$"
+    r"|^OK(?: \((?:.{0,40}, )?expected failures=.{1,40}\))?$|^\[  PASSED  \] \d+ tests?\.$"
+    r"|^test result: ok\. \d+ passed"
+    r"|^100% tests passed\b"
 )
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
@@ -72,6 +76,20 @@ _ILL = re.compile(
     r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
 )
 
+# words that no program ends with that ended well
+_BAD_END = re.compile(
+    r"(?i)\berrors?\b(?! ?[:=]? ?0)|\bfail|\babort|\bexit|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
+    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
+    r"|\bnot (?:available|supported|found)\b|\bmissing\b"
+)
+_OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|device|driver|nvidia|\bhip\b|triton|kernel|memory")
+# kinds that are told of by engines, compilers and the kernel, which end with them and go on to say what to read
+_OF_TOOLS = (
+    *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
+    *("driver-library", "forward-compat", "cuda-init-error-802", "segfault", "watchdog"),
+)
+STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
+"""Exceptions of a program that was handed nothing, where it expected something."""
 _INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
 Process = tuple[str, str, int | None, int | None]
@@ -140,11 +158,20 @@ class Story:
 def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None) -> Story:
     """The story of what was read."""
     parts = [_without_source(part) for part in readings]
-    files = tuple(seen for part in parts for seen in part.files)
+    lines = {seen.name: seen.lines for part in parts for seen in part.files}
+    ignored = [
+        trace
+        for part in parts
+        for trace in part.tracebacks
+        if _is_ignored(trace) and lines[trace.line.file] > trace.line.number - trace.first.number + 1
+    ]
+    files = tuple(_without(seen, ignored) for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
     seen = {each.name: each for each in files}
-    told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
     traced = [trace for part in parts for trace in part.tracebacks]
+    told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
+    told = [event for event in told if not any(_holds(trace, event.line) for trace in ignored)]
+    traced = [trace for trace in traced if trace not in ignored]
     survived = [event for event in told if _survived(event, told, traced, seen[event.line.file])]
     if not traced and not any(_ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
         survived += _noted_again(told, survived)
@@ -156,7 +183,7 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}))
 
 
-def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether the process that met an error went on: it says so or made steps after it, and what ended it, if anything,
     is an exception that no rule knows; whatever a launcher or another process says of a failure leaves it open."""
     lasting = event.role is not Role.ROOT or (event.category in _INNOCENT and not _only_noted(event.line))
@@ -180,6 +207,57 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     if ends is None or (steps and ends.first.number < steps[:_STEPS][-1]):
         return False
     return not any(other.category not in _INNOCENT and _holds(ends, other.line) for other in events)
+
+
+def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the process that met an error did not end by it."""
+    return _stepped_on(event, events, traces, seen) or _outlived(event, events, traces, seen)
+
+
+def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a line that stands by itself, in no traceback, is not where its process ended: an exception that the
+    line does not explain did that, or lines follow that speak of nothing but work."""
+    noted = event.category not in _INNOCENT or _only_noted(event.line)
+    if event.role is not Role.ROOT or not noted or event.has("late") or event.has("device"):
+        return False
+    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
+        return False
+    if any(_holds(trace, event.line) for trace in traces):
+        return False
+    at = event.line.number
+    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
+    if later:
+        return _unrelated(later, event, events)
+    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    after = {number: line for number, line in lines.items() if number > at and line.text[:1] != " "}
+    # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
+    first = not any(n < at and each.process == event.line.process and not _is_ill(each) for n, each in lines.items())
+    if (
+        event.has("sticky")
+        or event.category == "cuda-init-no-device"
+        or (first and not event.has("warning"))
+        or len(after) < (_STEPS if first else 1)
+    ):
+        return False
+    roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
+    if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
+        return False
+    return not any(_ILL.search(line.text) or _BAD_END.search(line.text) for line in after.values())
+
+
+def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]) -> bool:
+    """Whether exceptions that came after an error are of the program alone, and none passes on or stumbles over what
+    another met."""
+    mine = [trace for trace in later if trace.line.process == event.line.process and trace.kind]
+    if len(mine) < len(later):
+        return False
+    names = [trace.kind.rpartition(".")[2] for trace in mine]
+    if any(name in STUMBLES or exception_causes().get(name) == "" for name in names):
+        return False
+    said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") for trace in mine)
+    return not said and not any(
+        other.category not in _INNOCENT and _holds(trace, other.line) for trace in mine for other in events
+    )
 
 
 def _as_tried(event: Event) -> Event:
@@ -218,6 +296,10 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     ]
 
 
+def _is_ill(line: Line) -> bool:
+    return line.level.lower() not in ("", "info", "debug", "notice")
+
+
 def _only_noted(line: Line) -> bool:
     """Whether a logger noted it as something that does not end the program."""
     return line.level.lower() in ("info", "debug", "notice", "warn", "warning")
@@ -226,6 +308,26 @@ def _only_noted(line: Line) -> bool:
 def _holds(trace: Traceback, line: Line) -> bool:
     """Whether a line stands within a traceback, its exception's message included."""
     return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
+
+
+def _without(seen: FileSeen, traces: Sequence[Traceback]) -> FileSeen:
+    """The file without the loud lines of these tracebacks."""
+    if not any(trace.line.file == seen.name for trace in traces):
+        return seen
+    return replace(seen, loud=tuple(line for line in seen.loud if not any(_holds(trace, line) for trace in traces)))
+
+
+def _is_ignored(trace: Traceback) -> bool:
+    """Whether Python only printed it and went on: an exception of a finalizer, or of a logger that could not write.
+
+    Source: CPython Python/errors.c (PyErr_WriteUnraisable) and Lib/logging (Handler.handleError).
+    """
+    first = trace.frames[0] if trace.frames else None
+    return first is not None and (
+        first.function.rpartition(".")[2] == "__del__"
+        or (first.function == "emit" and "logging" in first.file)
+        or trace.kind == "Message"  # of a logger too, behind its call stack
+    )
 
 
 def _is_talk(event: Event) -> bool:

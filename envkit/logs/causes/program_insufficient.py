@@ -15,7 +15,7 @@ _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |
 _WRAPPER = re.compile(
     r"ChildFailedError|\(exitcode: -?\d+\)|exitcode\s*: -?\d+|Engine core initialization failed"
     r"|Engine process failed to"
-    r"|Failed core proc|ProcessExitedException|exited with (?:code|status)|Exited with exit code|[Ee]xit code:? -?\d+"
+    r"|Failed core proc|ProcessExitedException|exited with (?:code|status)|Exited with exit code|[Ee]xit code:? -?[1-9]"
     r"|exit status -?\d+|CalledProcessError|closing signal SIG|Root Cause \(first observed failure\)|Root Cause:"
     r"|See (?:root cause|stack trace)|ncclSystemError|worker(?:s| process)? (?:died|exited|terminated)|Shard \d+ failed"
     r"|Command terminated|command failed|MPI_ABORT was invoked|Primary job  terminated"
@@ -236,6 +236,8 @@ def _seen(story: Story) -> Iterable[Line]:
 
 def speaks(line: Line) -> bool:
     """Whether the line itself tells of an error, and is no launcher's report of one."""
+    if line.level in ("info", "debug"):
+        return False
     said = _ERROR.search(line.text) or _COMPLAINS.search(line.text)
     return bool(said or line.level in ("error", "fatal", "critical")) and not (
         _HARMLESS.search(line.text) or _WRAPPER.search(line.text)

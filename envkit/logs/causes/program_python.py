@@ -10,7 +10,7 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, sta
 from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling, words
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
-from envkit.logs.story import Story
+from envkit.logs.story import STUMBLES, Story
 
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
@@ -67,8 +67,6 @@ _MODULE_LACKS = re.compile(r"^module '?(?P<name>[\w.]+)'? has no attribute")
 _DOTTED = re.compile(r"^No module named '?(?P<name>\w+\.[\w.]+)'?")
 _MISSING = re.compile(r"^No module named '?(?P<name>\w+)'?")
 _GPU_LIBRARY = re.compile(r"TensorRT|\[TRT\]|OptiX|NvEnc|nvenc|NVDEC|cuvid|DeepStream|\bTriton\b")
-# exceptions of a program that was handed nothing, where it expected something
-_HOLLOW = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 _REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
 _MILD = re.compile(
     r"Unable to register \w{1,20} factory|[Ff]ailed call to cuInit|Exception (?:on|in|while)|[Uu]nhandled|[Uu]ncaught"
@@ -110,7 +108,7 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         why = f"a library could not be loaded, in words that no rule knows: {shortened(message)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "ldd of the file, and who installed it")
         return
-    if short_kind(trace) in _HOLLOW and (said := _said_before(trace, story)) is not None:
+    if short_kind(trace) in STUMBLES and (said := _said_before(trace, story)) is not None:
         why = f"{short_kind(trace)}{where} follows from what was said before it: {shortened(said.text)}"
         gpu = _GPU.search(said.text) or _GPU_LIBRARY.search(said.text)
         cause, strength = ("unknown", Strength.FALLBACK) if gpu else ("program-bug", Strength.POSSIBLE)
