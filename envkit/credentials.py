@@ -191,7 +191,9 @@ _CERTAIN_NAME = pattern(
 _GLUED = pattern(r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$", re.IGNORECASE)
 _LONGEST = 200  # characters of a name or value that are looked at; no secret of a person is longer
 _NO_CERTAIN_NAME = pattern(
-    r"^(?:OLD)?PWD$|^MAX_|^NUM_|_(?:DIR|FILE|PATH|URL|ID)$|TOKENIZER|NO_?PASS|WITHOUT_PASSWORD", re.IGNORECASE
+    r"^(?:OLD)?PWD$|APPLICATION_CREDENTIALS$"
+    r"|^MAX_|^NUM_|_(?:DIR|FILE|PATH|URL|ID)$|TOKENIZER|NO_?PASS|WITHOUT_PASSWORD",
+    re.IGNORECASE,
 )
 _STAND_INS = """
     your my the a an some insert enter put add change changeme replace fill set use example sample dummy fake test

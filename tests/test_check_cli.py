@@ -45,6 +45,7 @@ RUN pip install --no-cache-dir torch==2.6.0
 """
 MAJOR = "torch-cuda-vs-base-mismatch-major"
 # The torch that this base holds is nobody's knowledge.
+MOVING = "FROM registry.example/team/base:stable\nRUN pip install --no-cache-dir torch==2.6.0\n"
 PRIVATE = "FROM registry.example/team/base:7\nRUN pip install --no-cache-dir torch==2.6.0\n"
 
 
@@ -88,14 +89,23 @@ def test_a_finding_ends_with_1_from_fail_on_upward(envkit: Envkit, tmp_path: Pat
 
 
 def test_doubt_ends_with_3_and_is_outranked_by_a_finding(envkit: Envkit, tmp_path: Path) -> None:
-    lay(tmp_path, {"a/Dockerfile": PRIVATE, "b/Dockerfile": MIXED})
+    lay(tmp_path, {"a/Dockerfile": MOVING, "b/Dockerfile": MIXED})
     found = envkit("a/Dockerfile")
     assert found.code == 3
     assert re.search(r"^undecided\[torch-python-unsupported]", found.out, re.MULTILINE)
     assert re.search(rf"^open\[{MAJOR}", found.out, re.MULTILINE), "nothing is compiled, so it could only be a warning"
-    assert "UNDECIDED: 1 file: 1 undecided, 1 open" in found.out
+    assert "UNDECIDED: 1 file: 1 warning, 1 undecided, 1 open" in found.out
     assert envkit("a", "b").code == 3
     assert envkit("--fail-on", "warning", "a", "b").code == 1
+
+
+def test_what_the_first_build_on_a_base_settles_is_shown_and_leaves_the_exit_code(
+    envkit: Envkit, tmp_path: Path
+) -> None:
+    lay(tmp_path, {"a/Dockerfile": PRIVATE})
+    found = envkit("a/Dockerfile")
+    assert (found.code, "open[torch-python-unsupported]" in found.out) == (0, True)
+    assert envkit("--strict", "a/Dockerfile").code == 3
 
 
 @pytest.mark.parametrize(
@@ -133,7 +143,7 @@ def test_nothing_to_check_is_undecided(envkit: Envkit, tmp_path: Path) -> None:
 
 
 def test_if_any_lets_nothing_be_nothing_and_doubt_doubt(envkit: Envkit, tmp_path: Path) -> None:
-    lay(tmp_path, {"ci.yml": "on: push\n", "a/Dockerfile": PRIVATE})
+    lay(tmp_path, {"ci.yml": "on: push\n", "a/Dockerfile": MOVING})
     for words, plain, lenient in ((["ci.yml"], 3, 0), (["a"], 3, 3), (["none"], 2, 2)):
         assert (envkit(*words).code, envkit("--allow-no-files", *words).code) == (plain, lenient), words
 

@@ -193,8 +193,8 @@ def test_the_latest_tag_of_nvidia_cuda_was_taken_away() -> None:
         ),
         ("2.6.0-cuda12.4-cudnn9-devel", ("2.6.0", "12.4", "9", "devel", "ubuntu22.04", "3.11", True, True)),
         ("1.7.1-cuda11.0-cudnn8-runtime", ("1.7.1", "11.0", "8", "runtime", "ubuntu18.04", "3.8", False, False)),
-        ("1.4-cuda10.1-cudnn7-devel", ("1.4", "10.1", "7", "devel", "?", "?", True, True)),
-        ("1.1.0-cuda10.0-cudnn7.5-devel", ("1.1.0", "10.0", "7.5", "devel", "?", "?", True, True)),
+        ("1.4-cuda10.1-cudnn7-devel", ("1.4", "10.1", "7", "devel", "ubuntu16.04", "?", True, True)),
+        ("1.1.0-cuda10.0-cudnn7.5-devel", ("1.1.0", "10.0", "7.5", "devel", "ubuntu16.04", "?", True, True)),
         ("2.2.2-runtime", ("2.2.2", "?", "?", "?", "ubuntu22.04", "3.10", False, "?")),
         ("latest", ("?", "?", "?", "?", "?", "?", "?", "?")),
         ("", ("?", "?", "?", "?", "?", "?", "?", "?")),
@@ -357,6 +357,27 @@ def test_a_tag_that_says_it_plainly_is_believed(reference: str, held: tuple[obje
 def test_images_of_tensorflow(tag: str, cuda: str, cudnn: str) -> None:
     found = read(f"tensorflow/tensorflow:{tag}")
     assert (shown(found.cuda), shown(found.cudnn), shown(found.torch)) == (cuda, cudnn, "none")
+
+
+@pytest.mark.parametrize(
+    ("tag", "system", "python"),
+    [
+        ("2.8.0-gpu-jupyter", "ubuntu20.04", "3.8"),
+        ("2.3.2", "ubuntu18.04", "3.6"),
+        ("2.1.1-gpu", "ubuntu18.04", "3.6"),
+        ("2.1.0-gpu", "ubuntu18.04", "?"),
+        ("2.1.0-gpu-py3", "ubuntu18.04", "3.6"),
+        ("1.15.0", "ubuntu18.04", "?"),
+        ("1.15.2-gpu", "ubuntu18.04", "3.6"),
+        ("1.4.1-devel-gpu-py3", "ubuntu16.04", "3.5"),
+        ("2.15.0-gpu", "?", "?"),
+        ("latest-gpu", "ubuntu22.04", "3.11"),
+        ("nightly-gpu", "?", "?"),
+    ],
+)
+def test_the_system_and_the_python_of_tensorflow(tag: str, system: str, python: str) -> None:
+    found = read(f"tensorflow/tensorflow:{tag}")
+    assert (shown(found.os), shown(found.python)) == (system, python)
 
 
 def test_a_part_that_is_not_settled_says_nothing() -> None:

@@ -17,6 +17,7 @@ from envkit.judging import doubts, judge, pages
 from envkit.model import Outcome, Report, Result, Severity, Subject
 
 UNREAD = "RUN pip install --no-cache-dir -r there.txt\n"
+MOVING = "FROM registry.example/team/base:latest\n"
 PRIVATE = "FROM registry.example/team/base:7\n"
 PLAIN = "FROM python:3.11-slim-bookworm\n"
 PIP = "RUN apt-get update && apt-get install -y python3-pip\n"
@@ -61,8 +62,17 @@ PAIRS = {
     ),
     "nvcc that is called": (
         "nvcc-used-without-devel",
-        f"{PRIVATE}RUN nvcc -o a a.cu\n",
-        f"{PRIVATE}RUN pip install --no-build-isolation flash-attn==2.5.0\n",
+        f"{MOVING}RUN nvcc -o a a.cu\n",
+        f"{MOVING}RUN pip install --no-build-isolation flash-attn==2.5.0\n",
+    ),
+    "nvcc in a base that may be another one tomorrow": (
+        "nvcc-used-without-devel", f"{MOVING}RUN nvcc -o a a.cu\n", f"{PRIVATE}RUN nvcc -o a a.cu\n",
+    ),
+    "a base without a tag": (
+        "torch-python-unsupported", f"FROM someones/base\n{TORCH}", f"FROM someones/base@sha256:{'0' * 64}\n{TORCH}",
+    ),
+    "the Python of a base that an argument gives": (
+        "torch-python-unsupported", f"ARG BASE\nFROM $BASE\n{TORCH}", f"{PRIVATE}{TORCH}",
     ),
     "architectures that are compiled for": (
         "arch-list-unsupported",

@@ -559,6 +559,7 @@ def _devcontainer(base: Base, reference: Reference, facts: Facts) -> Base:
 def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
     tag = reference.tag
     base = replace(base, torch=_none("the image holds no torch"), torch_cuda=_none("the image holds no torch"))
+    base = _of_tensorflow(base, tag, facts)
     if "gpu" not in _WORDS.split(tag):
         return _without_gpu(base, "without gpu in its tag the image holds no CUDA") if tag else base
     found = re.match(r"([0-9]+\.[0-9]+)(?:\.[0-9]+)?", tag)
@@ -568,6 +569,26 @@ def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
     via = f"facts: tensorflow {found[1] if found else ''} [{row.source}; seen {row.seen}]"
     cudnn = _said(row.cudnn, "the facts do not know its cuDNN", via)
     return replace(base, cuda=_said(row.cuda, "the facts do not know its CUDA", via), cudnn=cudnn, variables={**_GPU})
+
+
+_TENSORFLOW = pattern(r"([0-9]+\.[0-9]+)(?:\.([0-9]+))?(?:$|-|rc)|latest(?:$|-)")
+_PYTHON3_ALONE = (((1, 15), 1), ((2, 1), 1))  # the first patch releases of a minor whose tags all have Python 3
+
+
+def _of_tensorflow(base: Base, tag: str, facts: Facts) -> Base:
+    """``base`` with the system and the Python of its release; old tags without py3 hold Python 2."""
+    found = _TENSORFLOW.match(tag)
+    row = facts.tensorflow_image(found[1] or "") if found else None
+    if found is None or row is None:
+        return base
+    via = f"facts: tensorflow/tensorflow of {row.since} to {row.until or 'today'} [{row.source}; seen {row.seen}]"
+    base = replace(base, os=Observed.of(row.os, via))
+    if found[1] and "py3" not in tag:
+        minor = tuple(map(int, found[1].split(".")))
+        first = next((patch for of, patch in _PYTHON3_ALONE if of == minor), 0 if minor > (2, 1) else 99)
+        if int(found[2] or 0) < first:
+            return replace(base, python=Observed.lost("tags without py3 of this release hold Python 2"))
+    return replace(base, python=Observed.of(str(row.python), via))
 
 
 _DEEP_LEARNING = pattern(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")

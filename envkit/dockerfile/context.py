@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.dockerfile.files import LARGEST, FileText
+from envkit.dockerfile.files import LARGEST, MISSING, FileText
 from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.system import files
@@ -23,7 +23,6 @@ LONGEST_PATH = 4_096  # characters; Linux opens no longer one
 
 _OUTSIDE = "it lies outside the build context"
 _IGNORED = "the .dockerignore keeps it out of the build context"
-_MISSING = "it is not in the build context"
 
 
 @dataclass(slots=True)
@@ -108,16 +107,16 @@ class Context:
         if path.startswith("/") or below == ".." or below.startswith("../"):
             return _OUTSIDE
         if len(path) > LONGEST_PATH or "\0" in path:
-            return _MISSING
+            return MISSING
         if not folder and ignored(below, self.rules()):
             return _IGNORED
         try:
             top = os.path.realpath(self.root, strict=True)
             real = os.path.realpath(os.path.join(top, below), strict=True)
         except OSError as error:
-            return "it is a link that leads in a circle" if error.errno == errno.ELOOP else _MISSING
+            return "it is a link that leads in a circle" if error.errno == errno.ELOOP else MISSING
         except ValueError:  # a name that the file system cannot have
-            return _MISSING
+            return MISSING
         inside = os.path.relpath(real, top)
         if inside == ".." or inside.startswith("../"):
             return "it is a link that leaves the build context"

@@ -195,6 +195,7 @@ class _Reader:
         self.begun: tuple[Instruction, str, Base, int | None] | None = None
         self.steps: list[Step] = []
         self.variables: set[str] = set()
+        self.unset: set[str] = set()  # ARGs without a default, which the default build leaves unset
         self.volume = _VOLUME
         self.asked = 0
         self.known_env: tuple[Env, dict[str, str]] = ({}, {})
@@ -221,6 +222,7 @@ class _Reader:
             if instruction.name == "ARG":
                 for name, value in words.assignments(instruction):
                     self.globals[name] = None if value is None else self._expand(value.value, self._outer())[0]
+                    self._left_unset(name, value is None)
                     self._count(name, self.globals[name])
         else:
             if instruction.name == "ONBUILD" and instruction.trigger is not None:
@@ -245,7 +247,13 @@ class _Reader:
     def _outer(self, arch: str = "amd64") -> Env:
         return {**{name: value.format(arch=arch) for name, value in _PLATFORM.items()}, **self.globals}
 
+    def _left_unset(self, name: str, unset: bool) -> None:
+        (self.unset.add if unset else self.unset.discard)(name)
+
     def _expand(self, text: str, env: Mapping[str, str | None]) -> tuple[str, bool]:
+        if self.unset and "-" in text:
+            answered = self.unset & set(_DEFAULTED.findall(text))
+            env = {name: value for name, value in env.items() if value is not None or name not in answered}
         expanded = words.expand(text, env, self.parsed.escape)
         return expanded.text, expanded.sure
 
@@ -335,8 +343,10 @@ class _Reader:
                 self._count(name, value)
             if instruction.name == "ARG":
                 state.args[name] = value
+                self._left_unset(name, text is None and value is None)
             elif instruction.name == "ENV":
                 state.env[name] = value
+                self._left_unset(name, False)
             yield Setting(instruction.name, name, value, span, sure, text.value if text is not None else "")
 
     def _inherited(self, name: str, state: _State) -> str | None:
@@ -451,6 +461,8 @@ class _Reader:
             seen.setdefault("HOME", f"/home/{state.user.split(':')[0]}")
         else:
             seen.setdefault("HOME", "/root")
+        for name in self.unset & state.args.keys():
+            seen.pop(name, None)  # as the shell finds it, so that ${NAME:-default} has its answer
         trees = {name: self.states[index].tree for name, index in self.names.items()}
         files: Files = Run(state.tree, step.flags, state.workdir, trees)
         unread: list[Unread] = []
@@ -500,6 +512,8 @@ class _Reader:
             return install
         where = state.pythons.locate(install, command, command.env, active)
         prefix = _prefix(install, command, where, state)
+        if install.target == f"uv:{prefix}":  # which it makes where there is none
+            state.pythons.prefixes.setdefault(prefix, where.version)
         if install.name == "pip":
             state.pythons.without_pip.discard(prefix)
         if install.name == "pip" and install.manager == "pip" and where.prefix == SYSTEM == prefix and where.version:
@@ -666,7 +680,8 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
     shell_started = command.program in system.SHELLS and not any(
         re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
     )
-    path = words[1].text if shell_started and len(words) > 1 else command.words[0].text
+    at = 1 if shell_started and len(words) > 1 else 0
+    path = words[at].text
     if depth >= _DEEPEST or not (shell_started or ("/" in path and path.endswith((".sh", ".bash")))):
         yield command
         return
@@ -676,7 +691,9 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
         return
     first = found.text.lstrip().split("\n", 1)[0]  # what the build writes has empty lines in front
     dialect = "bash" if command.program == "bash" or "bash" in first else "sh"
-    script = shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect)
+    given = command.words[command.words.index(words[at]) + 1 :]
+    texts = tuple(word.text for word in given) if all(word.sure for word in given) else None
+    script = shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect, args=texts)
     if not script.complete:
         unread.append(Unread(found.path, _NO_END, command.span))
     for each in script.commands:
@@ -771,6 +788,8 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts
     # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
     if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
         return False
+    if install.local and f"{install.version}+{install.local}" == there.version.value:
+        return True
     if install.local:
         return False if there.cuda.value != torch.cuda.value else install.version == there.version.value
     if install.version:
@@ -807,6 +826,7 @@ def _shell_environment(state: _State) -> str:
     return state.pythons.login if logs_in and posixpath.basename(argv[0]) in system.SHELLS else ""
 
 
+_DEFAULTED = pattern(r"\$\{(\w+):?-")
 _ONE_VARIABLE = pattern(r'"?\$(?:\w+|\{\w+\})"?')
 
 

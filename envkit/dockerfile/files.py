@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from envkit.records import dataclass
 
 NOWHERE = "nothing in the Dockerfile puts it there"
+MISSING = "it is not in the build context"
 
 
 class ByBuild(str):

@@ -41,6 +41,7 @@ class Pythons:
     """The Pythons of one stage so far; ``copy`` for a stage that is FROM it."""
 
     distro: str = ""  # the version of the distribution's python3, "" where not known
+    packaged: str = ""  # of an image that nobody knows: what a package of its distribution would be
     prefixes: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     has_python3: bool = False
@@ -73,7 +74,8 @@ class Pythons:
             self.prefixes[SYSTEM] = version
         else:
             self.has_python3 = self.has_pip = True
-            self.distro = version or distro
+            # Somebody's own image on a distribution may well hold another Python than that one's.
+            self.distro, self.packaged = (version, distro) if base.family == "unknown" else (version or distro, "")
             self.links.setdefault("/usr/bin/python", "python3")
 
     # ---------------------------------------------------------------- what a command changes
@@ -127,8 +129,10 @@ class Pythons:
             numbered = _APT_PYTHON.fullmatch(name)
             if re.fullmatch(r"python3(?:-(?:minimal|dev|venv|full|setuptools))?", name):
                 self.has_python3 = True
+                self.distro = self.distro or self.packaged
             elif name in ("python3-pip", "python-pip", "py3-pip"):
                 self.has_python3 = self.has_pip = True
+                self.distro = self.distro or self.packaged
             elif name == "python-is-python3":
                 self.has_python3 = True
                 self.links["/usr/bin/python"] = "python3"

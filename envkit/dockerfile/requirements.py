@@ -34,6 +34,7 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _NAMED = pattern(rf"({_NAME})\s*(?:\[([^\]]*)\])?\s*(.*)\Z", re.DOTALL)
 _SPECIFIER = pattern(r"(===|==|~=|!=|<=|>=|<|>|=)")
 _UNKNOWN_REST = pattern(r"\$(?:\w+|\{.*\}|\(.*\))\Z", re.DOTALL)
+_OPEN_BUILD = pattern(r"([0-9]+(?:\.[0-9]+)+)\+([\w.]*\$\{?\w+\}?)\Z")
 _VERSION = pattern(
     r"v?((?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?[0-9]*)*)"
     r"(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?\Z",
@@ -101,13 +102,19 @@ def canonical(name: str) -> str:
 
 
 def pin(specifier: str) -> tuple[str, str]:
-    """The exact public version and local version that a specifier pins, ("", "") where it pins none (PEP 440)."""
+    """The exact public version and local version that a specifier pins, ("", "") where it pins none (PEP 440).
+
+    A local version that a variable gives ("+cu$NAME") is as written.
+    """
     for clause in specifier.split(","):
         clause = clause.strip()
         if clause.startswith("=="):
             found = _VERSION.match(clause.lstrip("=").strip().strip("'\""))
             if found:
                 return found[1], (found[2] or "").lower()
+            found = _OPEN_BUILD.match(clause.lstrip("=").strip().strip("'\""))
+            if found:
+                return found[1], found[2]
     return "", ""
 
 

@@ -386,18 +386,21 @@ def commands(
     dialect: str = "sh",
     heredocs: Sequence[tree.HereText] = (),
     arch: str = "amd64",
+    args: tuple[str, ...] | None = (),
 ) -> Script:
     """The commands of ``script``, run by the shell ``dialect`` ("sh", "bash") in ``cwd`` with the variables of ``env``.
 
     A variable that ``env`` maps to None is set to nobody knows what; one that it lacks may be the base's.  ``heredocs``
     are the bodies that the Dockerfile's grammar has cut off the script.  ``arch`` is Debian's name of the machine that
-    the image is for.  Never raises; see ``Script.complete``.
+    the image is for, ``args`` are its positional parameters, None where they are not known.  Never raises; see
+    ``Script.complete``.
     """
     source = tree.Source(script.value, script)
     bash = posixpath.basename(dialect) in ("bash", "zsh", "ksh")
     walk = _Walk(bash, arch)
     unknown = frozenset(name for name, value in env.items() if value is None)
     state = State({name: value for name, value in env.items() if value is not None}, unknown, cwd)
+    state.args = args
     if len(source.value) > LONGEST:
         return Script((), dict(env), complete=False)
     parser = Parser(source, here=heredocs)

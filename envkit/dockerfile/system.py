@@ -363,6 +363,16 @@ _CONDA = pattern(
     r"^(Miniconda|Anaconda|Miniforge|Mambaforge)\d?(?:-pypy3)?"
     r"(?:-(?:(py\d+)_)?(latest|\d[\w.]*(?:-\d+)?))?-(?:Linux|MacOSX|[$`]).*\.sh$"
 )
+# The first release of Anaconda with a Python in its base (its release notes, "The installer and base environment").
+_ANACONDA = (
+    ("2018.12", "py37"),
+    ("2020.07", "py38"),
+    ("2021.11", "py39"),
+    ("2023.03", "py310"),
+    ("2023.07", "py311"),
+    ("2024.06", "py312"),
+    ("2025.06", "py313"),
+)
 _CONDA_NAMED = pattern(
     r"(miniconda|anaconda|miniforge|mambaforge|conda|mamba)\w{0,20}(?:[-_]?(?:install\w{0,20}|latest))?\.sh$",
     re.IGNORECASE,
@@ -430,6 +440,8 @@ def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Comman
         release = _FORGE_RELEASE.search(path)
         version = version or (release[1] if release else "")
         version = "" if version == "latest" or not _known(version) else version
+        if name == "anaconda" and re.match(r"20\d\d\.\d\d", version):
+            local = next((python for since, python in reversed(_ANACONDA) if version[:7] >= since), "")
     elif named and _has(given, "-b", "-p"):
         name, local, version = named[1].lower(), "", ""
         name = {"conda": "miniconda", "mamba": "mambaforge"}.get(name, name)

@@ -138,7 +138,7 @@ class Tree:
             if not into:
                 self.events.append((target, (source, False)))
             # Without the context nobody knows whether this is a folder; what lies below it would be found there.
-            if not isinstance(self.context.read(source), FileText):
+            if not posixpath.splitext(source)[1] and not isinstance(self.context.read(source), FileText):
                 self.events.append((target, (source, True)))
 
     def bound(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from envkit.dockerfile import locks, options, pip, project, requirements
-from envkit.dockerfile.files import NOWHERE, Files, FileText
+from envkit.dockerfile.files import MISSING, NOWHERE, Files, FileText
 from envkit.dockerfile.project import Project, table, tables, texts
 from envkit.dockerfile.requirements import RequestedPackages, address, holds
 from envkit.model import Span
@@ -277,7 +277,8 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
             asked.requirements = list(project.needed(told, extras - {"*"}, groups, python, main=main))
             asked.unread += told.unread
             yield from pip.finish(asked, command, target, files, "uv", python, requires)
-        if told is not found or lock != NOWHERE:  # without a lock uv resolves the project by itself
+        absent = lock in (NOWHERE, MISSING) and not given.names() & {"--locked", "--frozen"}
+        if told is not found or not absent:  # without a lock uv resolves the project by itself
             yield Unread(posixpath.join(directory, "uv.lock"), lock, span)
     if isinstance(found, Unread):
         yield found

@@ -38,6 +38,7 @@ from envkit.facts.rows import PtxRow as PtxRow
 from envkit.facts.rows import PythonLifeRow as PythonLifeRow
 from envkit.facts.rows import PytorchImageRow as PytorchImageRow
 from envkit.facts.rows import Row, read_table
+from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
 from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
 from envkit.facts.rows import ToolRow as ToolRow
@@ -251,6 +252,7 @@ class Facts:
 
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
+    tensorflow_images = _table(TensorflowImageRow, "tensorflow_image")  # tensorflow/tensorflow by release, oldest first
     pytorch_images = _table(PytorchImageRow, "pytorch_image")
     # Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)
     os_lives = _table(OsLifeRow, "os_life")
@@ -309,7 +311,7 @@ class Facts:
     def torches_of(self, package: str, version: str) -> tuple[str, ...]:
         """The torch releases that ``version`` of "torchvision" or "torchaudio" was made for; empty if none is known."""
         release = version.strip().partition("+")[0]
-        return self._pairs.get((package, release), ())
+        return self._pairs.get((package, release), ()) or self._pairs.get((package, f"{release}.0"), ())
 
     @cached_property
     def _pairs(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -412,6 +414,16 @@ class Facts:
     def pytorch_image(self, torch: str) -> PytorchImageRow | None:
         """What pytorch/pytorch images of the release ``torch`` hold beside it; None if that was not read."""
         return next((row for row in self.pytorch_images if str(row.torch) == torch), None)
+
+    def tensorflow_image(self, release: str) -> TensorflowImageRow | None:
+        """What tensorflow/tensorflow images of a release hold, "" for the newest; None where that was not read."""
+        if not release:
+            return next((row for row in reversed(self.tensorflow_images) if not row.until), None)
+        wanted = _numbers(release)[:2]
+        for row in self.tensorflow_images:
+            if _numbers(row.since) <= wanted and (not row.until or wanted <= _numbers(row.until)):
+                return row
+        return None
 
     def library_path(self, image: str, cuda: Cuda) -> str:
         """LD_LIBRARY_PATH that ``image`` sets at that CUDA, "" if unknown."""

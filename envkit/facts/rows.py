@@ -528,6 +528,19 @@ class PytorchImageRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class TensorflowImageRow(Sourced):
+    """What the tensorflow/tensorflow images of the minor releases ``since`` to ``until`` hold ("" for no last one).
+
+    ``python`` is that of the tags for Python 3.
+    """
+
+    since: str
+    until: str
+    os: str
+    python: Python
+
+
+@dataclass(frozen=True, slots=True)
 class CudaOldRow(Sourced):
     """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
     were not read."""

@@ -75,9 +75,7 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     install = torch.install
     if install is None or not _takes_newest(install) or not _from_default_index(install, torch):
         return None
-    if own(dockerfile.unread) or any(
-        one.name in _PINNING and (one.version or one.specifier or one.url) for one in dockerfile.installs
-    ):
+    if own(dockerfile.unread) or any(one.name in _PINNING and _held_back(one) for one in dockerfile.installs):
         return None
     tag = "cp" + "".join(install.python.split(".")[:2])
     rows: tuple[Build, ...] = (*facts.torches_old, *facts.torches)
@@ -86,7 +84,25 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
         for row in rows
         if row.default and row.pythons and tag in row.pythons and allows(install.specifier, str(row.torch))
     ]
+    bounds = tuple(_bounds(dockerfile, facts))
+    fitting = [row for row in fitting if all(allows(bound, str(row.torch)) is not False for bound in bounds)]
     return max(fitting, key=lambda row: row.torch) if fitting else None
+
+
+def _bounds(dockerfile: Dockerfile, facts: Facts) -> Iterator[str]:
+    """Up to which torch the newest releases of the packages beside it go: pip takes an older torch for them."""
+    for one in dockerfile.installs:
+        row = facts.torch_needs_of.get(one.name, (None,))[-1]
+        if row is not None and row.torch and not one.constraint:
+            yield ",".join(clause for clause in row.torch.split(",") if not clause.startswith((">", "!")))
+
+
+_LOWER_BOUNDS = pattern(r"(?:\s*>=?\s*[\w.+]+\s*,?)*")
+
+
+def _held_back(install: Install) -> bool:
+    """Whether what asks for a package lets its newest release not in: lower bounds alone do."""
+    return bool(install.version or install.url or not _LOWER_BOUNDS.fullmatch(install.specifier))
 
 
 def _takes_newest(install: Install) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from envkit.dockerfile.files import NOWHERE, FromOthers
+from envkit.dockerfile.files import MISSING, NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Severity, Skip, Span, Unknown
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch, Unread
+from envkit.patterns import pattern
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch, Unread
 
 
 def need_stages(dockerfile: Dockerfile) -> None:
@@ -18,7 +20,22 @@ def need_stages(dockerfile: Dockerfile) -> None:
 def unknown_if_unread(unread: Sequence[Unread], so: str = "", at_most: Severity = Severity.ERROR) -> None:
     """Raises Unknown where a file was not read; ``so`` says what is open then, ``at_most`` what its answer is worth."""
     if unread:
-        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}", at_most, unread[0].path)
+        # Without the file the build ends where it is named; where something makes it before, the check reads it then.
+        worst = min(at_most, Severity.WARNING) if unread[0].why == MISSING else at_most
+        raise Unknown(f"{unread[0].path} was not read ({unread[0].why}){so}", worst, unread[0].path)
+
+
+MOVING = pattern(r"(?:^|[-_.])(?:latest|rolling|edge|nightly|main|master|dev)(?:$|[-_.])")
+
+
+def worth_on(base: Base) -> Severity:
+    """What a doubt is worth whose answer shows in the build: whether a package is to be had, a compiler is there.
+
+    Under a name that stays, such as a release of somebody's own image, the first build gave the answer and each later
+    one gives the same; a name that moves, or that an argument gives, may bring another base tomorrow.
+    """
+    fixed = bool(base.digest) or (bool(re.search(r"[0-9]", base.tag)) and not MOVING.search(base.tag))
+    return Severity.WARNING if fixed and base.sure else Severity.ERROR
 
 
 def own(unread: Sequence[Unread]) -> list[Unread]:

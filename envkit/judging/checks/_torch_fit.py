@@ -61,6 +61,11 @@ def settled(install: Install) -> bool:
     return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
 
 
+def unreleased(version: str) -> bool:
+    """Whether a version is of somebody's own build, such as NVIDIA's ("A.B.0a0"), which no index has."""
+    return bool(re.search(r"[0-9]a[0-9]", version))
+
+
 def other_cuda(mate: Install, torch: Installed, built: str = "") -> Incompatibility | None:
     """Whether torchvision or torchaudio is of another CUDA than its torch: by its local version, or as ``built``.
 
@@ -281,6 +286,10 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
     unknown_if(not named, f"there are no facts about the builds of torch {version}")
     if any(row.variant == variant for row in named):
         return None
+    # The lists of old releases are those of a page for users, which names not all that was built.
+    made = [row.torch for row in facts.torches_old if row.variant == variant]
+    between = made and min(made) < Torch(version) < max(made)
+    unknown_if(between, f"whether torch {version} was built as {variant}, as releases before and after, is not known")
     builds = ", ".join(row.variant for row in named if row.published is not False)
     return Incompatibility(
         f"torch {version} has no build {variant}, only {builds}",

@@ -10,10 +10,15 @@ from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity
+from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
 
-_STAND_IN = re.compile(r"(?:^|[-_.])(?:not-?set|unset|undefined|none|placeholder|invalid|required)(?:$|[-_.])")
+_STAND_IN = pattern(
+    r"(?:^|[-_.])(?:not-?set|unset|undefined|none|placeholder|invalid|required|non-?exist(?:ing|ent)|change-?me|override"
+    r"(?:-?me)?|must-?(?:be-?)?set|missing|dummy)(?:$|[-_.])"
+)
+_TEMPLATE = pattern(r"\{\{|\{%|<[a-zA-Z_ -]+>|@[A-Z_]{3,}@")  # what a generator fills in
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
 # The hosts to which old releases went, by their first two labels; a file that names one installs from there.
 _ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
@@ -46,13 +51,16 @@ def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     """Why the base may be another one tomorrow, "" where its tag names a version."""
+    if _TEMPLATE.search(base.reference):
+        return ""
     if not base.sure:
         if base.reference and "$" not in base.reference and _given(base, dockerfile):
             return ""
         if _one_of_the_stages(base, dockerfile):
             return ""
         return f"the base {_written(base, dockerfile)} holds an argument without a default, so the file names no base"
-    if _STAND_IN.search(base.tag) and "$" in _written(base, dockerfile):
+    stands_in = _STAND_IN.search(base.tag or base.repository.rpartition("/")[2])
+    if stands_in and "$" in _written(base, dockerfile):
         return ""  # the build fails until the argument is given
     if not base.tag:
         return f"the base {base.reference} has no tag, so each build takes whatever is newest"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
-from envkit.judging.checks._dockerfile import need_stages, reached
+from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Observed, Severity, Span
@@ -27,7 +27,7 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     for one, there in _course(dockerfile, wanting):
         if there.missing:
             doubt = doubt or f"whether nvcc is installed for {one.what} is not known: {there.missing}"
-            worst = Severity.ERROR if one.sure else worst
+            worst = max(worst, worth_on(dockerfile.stages[one.stage].base)) if one.sure else worst
         elif not there.value:
             yield _no_nvcc(dockerfile, one, there, facts)
     unknown_if(doubt, doubt, worst)

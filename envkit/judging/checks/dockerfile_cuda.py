@@ -430,7 +430,9 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     here = {mine} | {stack.major(one.version) for one in added if one.version}
     row = stack.row_of(torch, facts)
     own = str(row.cudnn.major) if row is not None and row.cudnn is not None else ""
-    if not any(not one.version for one in added) and not (torch is not None and not own):
+    # A list that was not read may bring a torch, and with it the cuDNN that is wanted.
+    open_ = not own if torch is not None else bool(dockerfile.unread)
+    if not any(not one.version for one in added) and not open_:
         for install in dockerfile.installs:
             needed, why = _needed(install, facts)
             if needed and needed not in here and needed != own:

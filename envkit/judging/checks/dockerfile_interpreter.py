@@ -19,6 +19,7 @@ _BARE = ("os", "nvidia")  # families of bases without a Python of their own
 # The last releases whose packages python and python-pip are Python 2.
 _WITH_PYTHON2 = ("ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian10")
 _NAMED = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils|tk|gdbm))?")
+_NEVER = pattern(r"python3\.\d+-(?:pip|setuptools|wheel|numpy)")
 _WITHOUT_PIP = pattern(r"python3(?:\.\d+)?(?:-(?:dev|venv|minimal|full|distutils|setuptools|wheel|opencv|numpy|tk))?")
 # What may bring a Python, or packages of another archive, by ways that the text does not show.
 _OPAQUE = frozenset(
@@ -167,6 +168,16 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         if row is None or row.pythons is None or stage.base.family not in _BARE or not stage.base.sure:
             continue
         asked += 1
+        if (never := _never_made(dockerfile, stage)) is not None:
+            yield error(
+                f"{never.name} is a package of no Debian, no Ubuntu and no archive of Pythons for them, so that the "
+                "build ends here",
+                never.span,
+                {f"no package {never.name}": "the packages that Debian's and deadsnakes' sources of Python make"},
+                f"install python3-pip, or call `{never.name.partition('-')[0]} -m ensurepip`, whose package is "
+                f"{never.name.partition('-')[0]}-venv",
+            )
+            continue
         for step in _line(dockerfile, stage):
             if other_archive(step):
                 break
@@ -198,6 +209,12 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 )
                 break
     skip_if(not asked, "which Pythons the base's system has is not known")
+
+
+def _never_made(dockerfile: Dockerfile, stage: Stage) -> Install | None:
+    """The first package of a numbered Python that is made for python3 alone."""
+    asked = (one for step in _line(dockerfile, stage) for one in step.installs)
+    return next((one for one in asked if one.manager == "apt" and one.sure and _NEVER.fullmatch(one.name)), None)
 
 
 def other_archive(step: Step) -> bool:

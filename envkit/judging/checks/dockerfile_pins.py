@@ -9,7 +9,7 @@ from dataclasses import replace
 from envkit.dockerfile.torches import newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import need_stages, need_torch, own, reached_installs
+from envkit.judging.checks._dockerfile import need_stages, need_torch, own, reached_installs, worth_on
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
@@ -173,12 +173,14 @@ def _within(inner: Span, outer: Span) -> bool:
 def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """torch has a wheel for the Python that it gets installed into."""
     need_stages(dockerfile)
-    open_, seen = "", set[Span]()
+    open_, seen, worst = "", set[Span](), Severity.WARNING
     asked = 0
-    for _, step, install in reached_installs(dockerfile):
+    for index, step, install in reached_installs(dockerfile):
         if install.name != "torch" or install.constraint or not install.sure or install.manager not in _PYTHON_MANAGERS:
             continue
         if not install.version or install.url or nightly(install) or _elsewhere(install) or install.span in seen:
+            continue
+        if fit.unreleased(install.version):
             continue
         if any(name.startswith(("--python-version", "--platform")) for name in install.options):
             continue
@@ -186,18 +188,19 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
         asked += 1
         if not install.python:
             open_ = open_ or f"the Python that {install.span.place} installs torch into is not known"
+            worst = max(worst, worth_on(dockerfile.stages[index].base))
             continue
         try:
             misfit = fit.python_misfit(install.version, (install.python,), facts)
         except Unknown as unknown:
-            open_ = open_ or str(unknown)
+            open_, worst = open_ or str(unknown), Severity.ERROR
             continue
         if misfit:
             via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
             evidence = {**misfit.facts, f"Python {install.python}": via}
             yield error(misfit.message, install.span, evidence, misfit.fix)
     skip_if(not asked, "no release of torch gets installed as a wheel")
-    unknown_if(open_, open_)
+    unknown_if(open_, open_, worst)
 
 
 def _elsewhere(install: Install) -> bool:
@@ -221,13 +224,15 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if counts and not _there_already(install, mates.get(install.name)):
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
-    skip_if(not fixed, "no version of torchvision or torchaudio is pinned")
+    alone = [mate for mate in mates.values() if _of_no_torch(mate, torch)]
+    skip_if(not fixed and not alone, "no version of torchvision or torchaudio is pinned")
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
         raise Skip("NVIDIA builds the torch of its images from its own sources")
     if torch.version.missing or torch.version.value is None:
         raise Skip("no exact version of torch is given, so the installer takes the one that fits")
+    yield from _newest_alone(alone, torch, facts)
     open_ = ""
     for mate in fixed:
         try:
@@ -242,6 +247,33 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             built = {f"torch {torch.version.value}": torch.version.via or torch.span.place}
             yield error(odd.message, mate.span, {**odd.facts, **built}, odd.fix)
     unknown_if(open_, open_)
+
+
+def _of_no_torch(mate: Install, torch: Torch) -> bool:
+    """Whether pip takes the newest release of a mate, whichever torch is there: it is told to mind no requirements."""
+    free = "--no-deps" in mate.options and not (
+        mate.version or mate.specifier or mate.url or mate.locked or mate.marker
+    )
+    return free and mate.manager in ("pip", "uv") and torch.method in ("pip", "uv")
+
+
+def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:
+    """The newest torchvision or torchaudio of an index beside an older torch, where both are to go together."""
+    version = torch.version.value or ""
+    for mate in mates:
+        if mate.index and not variant_of(mate.index) and not mate.index.endswith("/simple"):
+            continue
+        newest = newest_for(mate, variant_of(mate.index) or None, facts)
+        row = fit.default_build(newest, facts) if newest else None
+        if row is None or newest.split(".")[:2] == version.split("+")[0].split(".")[:2]:
+            continue
+        yield error(
+            f"{mate.name} without a version and with --no-deps is the newest there is, made for torch {newest}, and "
+            f"here is torch {version}",
+            mate.span,
+            {f"the newest is for torch {newest}": fit.cited(row), f"torch {version}": torch.version.via},
+            f"pin the {mate.name} of torch {version}",
+        )
 
 
 def _there_already(install: Install, before: Install | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.dockerfile import conda, pip, system
 from envkit.facts import Facts
-from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._dockerfile import need_stages, worth_on
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.patterns import pattern
@@ -17,6 +17,7 @@ _MANAGERS = ("pip", "uv", "poetry", "conda")
 _NUMBERED = pattern(r"python(\d+\.\d+)\Z")
 _PLAIN = pattern(r"python3?\Z")
 _SYSTEM = "/usr/local"
+_OPEN = "which Python the packages go into, or which one is started, is not known"
 _INITS = frozenset({"tini", "dumb-init", "nvidia_entrypoint.sh"})
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "virtualenv", "uv", "poetry", "pipx", "build", "ninja", "cmake"})
 
@@ -48,7 +49,7 @@ def _started_elsewhere(
         yield from _past_the_environment(dockerfile, started, packages, facts)
         return
     if not started.version or not started.prefix or len(known) != len(packages):
-        raise Unknown("which Python the packages go into, or which one is started, is not known")
+        raise Unknown(_OPEN, worth_on(dockerfile.base))
     last = dockerfile.torch.install if dockerfile.torch is not None else None
     certain = last is not None and last.sure and bool(last.python) and bool(last.prefix)
     where = last if last is not None and certain else known[-1]
@@ -91,7 +92,7 @@ def _past_the_environment(
     own = facts.os_python(base.os.value) if base.os.value and base.family in ("os", "nvidia") else ""
     versions = {each.python for each in packages}
     if prefixes != {_SYSTEM} or not own or "" in versions or own in versions or name != "python3":
-        raise Unknown("which Python the packages go into, or which one is started, is not known")
+        raise Unknown(_OPEN, worth_on(dockerfile.base))
     yield warning(
         f"{last.name} goes into Python {last.python}, and python3 is Python {own} on {base.os.value}",
         last.span,

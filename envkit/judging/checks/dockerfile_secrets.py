@@ -10,7 +10,7 @@ from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Setting
+from envkit.subjects.dockerfile import Command, Dockerfile, Setting, Step
 
 _REFERENCE = pattern(r"\$\{?(\w+)")
 _USERINFO = pattern(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
@@ -50,7 +50,33 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
                     told.add(finding.span)
                     yield finding
             before = command
+    yield from _passed(dockerfile, told)
     skip_if(not asked, "the file sets no variable and runs nothing")
+
+
+def _passed(dockerfile: Dockerfile, told: set[Span]) -> Iterator[Finding]:
+    """A build argument under a secret's name that no command names: a program may read it as a variable, and the
+    history keeps the arguments of each RUN behind it with their values, those that it does not use among them."""
+    lines = {span.line for span in told}
+    for index in dockerfile.lineage:
+        steps = dockerfile.stages[index].steps
+        for at, step in enumerate(steps):
+            behind = [each for each in steps[at + 1 :] if each.name == "RUN"]
+            for setting in step.settings if behind else ():
+                if setting.kind != "ARG" or setting.value or not surely_names_secret(setting.name):
+                    continue
+                if any(_names(each, setting.name) for each in steps[at + 1 :]) or setting.span.line in lines:
+                    continue
+                yield _found(
+                    setting.span,
+                    f"the history of the image keeps the value of the build argument {setting.name} with each RUN",
+                    Severity.WARNING,
+                )
+
+
+def _names(step: Step, name: str) -> bool:
+    """Whether an instruction names a variable."""
+    return bool(re.search(rf"\$\{{?{name}\b", step.value)) or any(each.name == name for each in step.settings)
 
 
 def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
-from envkit.judging.checks._torch_fit import Build, cited
+from envkit.judging.checks._torch_fit import Build, cited, unreleased
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
@@ -252,7 +252,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
         return after.cuda.via or after.span.place
     if not old:
         return ""
-    if new and before.method == "base" and _own_build(old):
+    if new and before.method == "base" and unreleased(old):
         return after.span.place  # NVIDIA's own build of an unreleased version
     return "" if new else _upgraded(old, after, install, facts)
 
@@ -267,7 +267,7 @@ def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bo
 
 def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
     """Why an install that names no release surely puts another one in the place of ``old``, "" where it may not."""
-    if not _own_build(old) and allows(install.specifier, old) is False:
+    if not unreleased(old) and allows(install.specifier, old) is False:
         return f"{after.span.place}: {install.specifier} excludes {old}"
     if install.manager in ("pip", "uv") and _renewing(install.options):
         newest = facts.newest_torch(variant_of(install.index) or None)
@@ -279,10 +279,6 @@ def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
 
 def _renewing(options: frozenset[str]) -> bool:
     return bool(options & {"--upgrade", "--force-reinstall", "--reinstall"})
-
-
-def _own_build(version: str) -> bool:
-    return bool(re.search(r"\da\d", version))
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from envkit.model import Finding, Severity, Span, Unknown
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Dockerfile, Install, Step, Torch
 
+_DROPPED_AFTER = 6  # months
 _FAMILY = ("torch", "torchvision", "torchaudio")
 _FROM_INDEX = ("pip", "uv")
 _Commands = Mapping[int, int | None]  # by the number of a step, the place of a command in it
@@ -25,6 +26,7 @@ def _asked(dockerfile: Dockerfile, *names: str) -> Iterator[Install]:
     seen: set[tuple[Span, str]] = set()
     for _, _, one in reached_installs(dockerfile):
         plain = one.sure and one.version and not (one.url or one.constraint or one.locked or one.marker)
+        plain = plain and "$" not in one.local  # which build that is the build alone knows
         if one.name in names and one.manager in _FROM_INDEX and plain and (one.span, one.name) not in seen:
             seen.add((one.span, one.name))
             yield one
@@ -89,10 +91,14 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
         return False
     order = list(dockerfile.installs)
     before = order[: order.index(one)] if one in order else ()
-    if any(each.name == one.name and each.version == one.version and each.span != one.span for each in before):
+    mine = [each for each in before if each.name == one.name and each.span != one.span]
+    if any(each.version == one.version for each in mine):
+        return True
+    # Without a version it is the release that goes with the torch of its command, of the build of that index.
+    if any(not each.version and variant_of(each.index) in ("", one.local) for each in mine):
         return True
     base = dockerfile.base
-    return not base.torch.is_unsupported and (not stack.said(base.torch) or stack.said(base.torch) == one.version)
+    return not base.torch.is_unsupported and stack.said(base.torch) in ("", one.version, f"{one.version}+{one.local}")
 
 
 # ---------------------------------------------------------------- who asks for which torch
@@ -118,7 +124,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not torches, "no exact version of torch is known")
     asked, open_ = 0, ""
     for at, one in enumerate(order):
-        free = not one.version and not one.specifier and not one.marker
+        free = not one.version and not one.specifier and not one.marker and _lives(one, facts)
         asks = one.sure and (one.version or free) and one.manager in _FROM_INDEX
         if not asks or one.name in _FAMILY or one.url or one.constraint or one.locked:
             continue
@@ -143,6 +149,18 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             break
     unknown_if(open_, open_, Severity.WARNING)
     skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
+
+
+def _lives(one: Install, facts: Facts) -> bool:
+    """Whether new releases are made for the Python of an install: for an older one pip takes an older release.
+
+    Packages drop a Python about when it ends, most of them some months later.
+    """
+    life = facts.python_life(one.python) if one.python else None
+    if life is None:
+        return False
+    years, months = int(life.seen[:4]) - int(life.eol[:4]), int(life.seen[5:7]) - int(life.eol[5:7])
+    return 12 * years + months <= _DROPPED_AFTER
 
 
 def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Commands]) -> _There | None:

@@ -104,7 +104,7 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         where = one.span
         if not variant and one.index and one.manager != "conda" and not one.extra_indexes:
             variant = variant_of(one.index)
-        if not one.version or not variant or one.url or nightly(one):
+        if not one.version or not variant or "$" in variant or one.url or nightly(one):
             continue
         asked += 1
         misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
@@ -180,7 +180,9 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
     pinned = [
         one
         for one in sure(packages, "torch", "torchvision", "torchaudio")
-        if one.manager in ("pip", "uv", "poetry") and one.local and not (one.url or one.locked or one.constraint)
+        if one.manager in ("pip", "uv", "poetry")
+        and one.local
+        and not (one.url or one.locked or one.constraint or "$" in one.local)
     ]
     skip_if(not pinned or packages.constraints, "the file pins no local version of torch")
     for one in pinned:
