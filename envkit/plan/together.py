@@ -332,9 +332,24 @@ def _left_behind(
         if not early and not _years_before(release, choice):
             continue
         newest = ask([str(one)], alone=True).get(release.name)
-        if early or (newest is not None and Version(newest.version) > Version(release.version)):
+        if early:
+            return release, newest
+        if newest and Version(newest.version) > Version(release.version) and not _by_pins(spec, release, ask):
             return release, newest
     return None
+
+
+def _by_pins(spec: Spec, release: Release, ask: Ask) -> bool:
+    """Whether what the spec bounds leaves nothing newer than ``release``, whatever the torch: an old transformers that
+    is pinned means its old tokenizers."""
+    bounded = _bounded(spec)
+    pins = [str(one) for one in _asked(spec) if canonicalize_name(one.name) in bounded]
+    lines = [str(one) for one in _asked(spec) if canonicalize_name(one.name) == release.name]
+    try:
+        found = ask([*lines, *pins])[release.name] if pins else None
+    except (Unsatisfiable, Undecided):
+        return False
+    return found is not None and Version(found.version) <= Version(release.version)
 
 
 def _bounded(spec: Spec) -> set[str]:
@@ -410,6 +425,13 @@ def held_back(
         return
     newest = _newest(spec, ask)
     asked = [line for line in chosen.choice.requirements if canonicalize_name(Requirement(line).name) != "torch"]
+    # What was built stays as it is, or the question why might build all that came before it.
+    kept_lines = {
+        name: f"{name}=={one.version}"
+        for name, one in chosen.releases.items()
+        if name in newest and not newest[name].wheel and newest[name].version == one.version
+    }
+    asked = [kept_lines.get(canonicalize_name(Requirement(line).name), line) for line in asked]
     older = [
         (taken, newest[taken.name])
         for taken in chosen.releases.values()
