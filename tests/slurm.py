@@ -37,6 +37,7 @@ class Cluster:
     environment: dict[str, str]
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    controller: subprocess.Popen[bytes] | None = None
 
     def start(self, *argv: str, **environment: str) -> subprocess.Popen[str]:
         """A client of Slurm, in a session of its own."""
@@ -74,6 +75,10 @@ class Cluster:
         """Starts the daemon of one node."""
         argv = ["slurmd", "-D", "-N", node, "-f", str(self.folder / "slurm.conf")]
         self.nodes[node] = self._daemon(argv, f"{node}.log")
+
+    def control(self) -> None:
+        """Starts the controller."""
+        self.controller = self._daemon(["slurmctld", "-D", "-f", str(self.folder / "slurm.conf")], "slurmctld.out")
 
     def _daemon(self, argv: list[str], log: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("ab") as out:
@@ -230,7 +235,7 @@ def cluster(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Clu
     try:
         with guarded(folder):
             _munge(made)
-            made._daemon(["slurmctld", "-D", "-f", str(conf)], "slurmctld.out")
+            made.control()
             for number in range(1, NODES + 1):
                 made.boot(f"n{number}")
             made.wait_idle()

@@ -378,6 +378,32 @@ def test_a_job_that_is_ended_leaves_no_process(cluster: Cluster, place: Path, ho
     assert {one.cause for one in found.nodes} <= {Cause.DIED, Cause.HUNG, Cause.SILENT}, bad(found)
 
 
+@NIGHTLY
+def test_a_controller_that_goes_down_costs_no_result(tmp_path_factory: pytest.TempPathFactory, h100: str) -> None:
+    """In the middle of a run whose first node never starts: all others are judged, nothing is drained, and it is once
+    the controller is back."""
+    place = tmp_path_factory.mktemp("down")
+    for name in ALL:
+        (place / f"{name}.json").write_text(h100)
+    (inner := place / "cluster").mkdir()
+    with slurm.cluster(inner) as cluster:
+        running = cluster.start(*SRUN, "bash", task(place, {"n1": "exit 0"}, RECORDED))
+        assert comes(lambda: len(list((place / "runs").glob("*/beats/n*.json"))) == len(ALL) - 1)
+        assert cluster.controller is not None
+        cluster.controller.kill()
+        cluster.controller.wait()
+        assert comes(lambda: len(list((place / "runs").glob("*/nodes/n*.json"))) == len(ALL) - 1)
+        assert bad(judged(place)) == {"n1": Cause.NEVER_STARTED}
+        drain = (sys.executable, "-m", "envkit", "drain", str(run_of(place)), "--apply")
+        code, out, err = cluster.run(*drain)
+        assert (code, out) == (3, "") and "fix: run it where Slurm's commands work" in err, (code, out, err)
+        cluster.control()
+        running.communicate(timeout=120)
+        cluster.wait_idle()
+        assert cluster.run(*drain)[0] == 0
+        assert cluster.state("n1") == "drained"
+
+
 OWNER = """
 import sys
 from pathlib import Path
@@ -509,3 +535,27 @@ def test_the_health_check_drains_a_node_and_returns_it(tmp_path_factory: pytest.
         assert "n4 fan broken" in watched.run("sinfo", "-h", "-N", "-o", "%N %E")[1]
         os.killpg(job.pid, signal.SIGTERM)
         job.communicate(timeout=120)
+
+
+PAGE = PROLOG.parents[1] / "fleet.md"
+
+
+@NIGHTLY
+def test_the_batch_script_of_the_page_gates_a_job(cluster: Cluster, place: Path) -> None:
+    """As docs/fleet.md has it, but for what no machine without GPUs can do: the level, and torchrun."""
+    block = PAGE.read_text().partition("```bash\n")[2].partition("```")[0]
+    assert len(block.splitlines()) <= 10
+    (bin_ := place / "bin").mkdir()
+    (bin_ / "envkit").write_text(f'#!/bin/sh\nexec {ENVKIT} "$@"\n')
+    (bin_ / "torchrun").write_text("#!/bin/sh\necho started $SLURMD_NODENAME of $ENVKIT_NODELIST\n")
+    for each in bin_.iterdir():
+        each.chmod(0o755)
+    changed = block.replace("--nodes=10", "--nodes=8").replace("--level quick", "--level passive --gpus none")
+    assert changed.count("--gpus none") == 1 and "--nodes=8" in changed
+    (place / "job.sh").write_text(changed.replace("\nsrun", f"\nPATH={bin_}:$PATH\nsrun"))
+    job = ("sbatch", "--wait", "-D", str(place), "-o", str(place / "job.out"), str(place / "job.sh"))
+    code, _, err = cluster.run(*job)
+    said = (place / "job.out").read_text()
+    started = sorted(line for line in said.splitlines() if line.startswith("started"))
+    assert (code, started) == (0, [f"started n{at} of n[1-6]" for at in range(1, 7)]), (err, said)
+    assert "8 of 8 nodes ok" in said and "PASS: run slurm-" in said
