@@ -208,6 +208,15 @@ def test_a_bad_link_is_in_every_format(tmp_path: Path, form: str) -> None:
         assert (only["kind"], only["state"], only["one"], only["two"]) == ("link", "fail", ["n3"], ["n4"])
 
 
+def test_the_page_shows_each_pair_that_was_tried(tmp_path: Path) -> None:
+    text = answers.render(run_of(tmp_path, ("n3", "n4")), "html")
+    table = text.partition("Pairs that were tried")[2].partition("</table>")[0]
+    assert table.count('<td class="fail">0/2</td>') == 2 and '<td class="ok">1/1</td>' in table
+    assert table.count("<tr>") == 1 + len(HOSTS)
+    (tmp_path / "alone").mkdir()
+    assert "Pairs that were tried" not in answers.render(judged(lay(tmp_path / "alone", *healthy())), "html")
+
+
 def test_trials_that_did_not_come_to_their_end_are_no_pass(tmp_path: Path) -> None:
     """A bad node, and nobody planned the round that would show it; then no round at all."""
     found = run_of(tmp_path / "a")

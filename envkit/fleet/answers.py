@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from envkit import __version__
 from envkit.credentials import redacted_plain, redacted_text
 from envkit.errors import UsageError, one_line
 from envkit.fleet import hostlist
-from envkit.fleet.evidence import Crossing
+from envkit.fleet.evidence import Crossing, Tried
 from envkit.fleet.links import LinkVerdict
 from envkit.fleet.verdict import FleetVerdict, NodeVerdict, State, by_cause
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
@@ -211,7 +211,7 @@ def _result(one: NodeVerdict) -> Result:
 
 
 def page(verdict: FleetVerdict) -> str:
-    """One page: each node that is not ok with its checks, and when each node was at work."""
+    """One page: each node that is not ok with its checks, the pairs that were tried, and when each node was at work."""
     bad = [one for one in verdict.nodes if one.state is not State.OK]
     rows = [*bad, *(one for one in verdict.nodes if one.state is State.OK)][:_MOST_ROWS]
     counted: dict[str, int] = {}
@@ -232,6 +232,7 @@ def page(verdict: FleetVerdict) -> str:
             "left_out": len(verdict.nodes) - len(rows),
             "seconds": f"{last - first:.1f}",
             "links": [(word, _shown(ends), redacted_text(why)) for word, ends, why in link_lines(verdict)[:_MOST_ROWS]],
+            "matrix": _matrix(verdict),
             "exclude": excluded(verdict),
             "rows": [
                 {
@@ -247,6 +248,29 @@ def page(verdict: FleetVerdict) -> str:
             ],
         },
     )
+
+
+def _matrix(verdict: FleetVerdict) -> dict[str, Any]:
+    """What came of the pairs that were tried, node by node, those with bad trials first; ``left_out`` counts nodes
+    that have no room."""
+    pairs: dict[frozenset[str], list[Tried]] = {}
+    bad: dict[str, int] = {}
+    for one in verdict.tried:
+        if len(one.nodes) == 2:
+            pairs.setdefault(frozenset(one.nodes), []).append(one)
+            for name in one.nodes:
+                bad[name] = bad.get(name, 0) + (not one.passed)
+    place = {name: number for number, name in enumerate(verdict.run.hosts)}
+    names = sorted(sorted(bad, key=lambda name: -bad[name])[:_MOST_COLUMNS], key=place.__getitem__)
+    rows = [[_cell(pairs.get(frozenset((one, two)), ())) if one != two else ("", "") for two in names] for one in names]
+    return {"names": names, "rows": list(zip(names, rows, strict=True)), "left_out": len(bad) - len(names)}
+
+
+def _cell(trials: Sequence[Tried]) -> tuple[str, str]:
+    """How the trials of a pair ended: a state, and how many passed of how many."""
+    passed = sum(one.passed for one in trials)
+    state = "" if not trials else "ok" if passed == len(trials) else "unknown" if passed else "fail"
+    return state, f"{passed}/{len(trials)}" if trials else ""
 
 
 def _by_report(form: str) -> Callable[[FleetVerdict], str]:

@@ -111,7 +111,7 @@ class FleetVerdict:
     """A run that was judged: its nodes in the order of the launch, and what was no answer to it.
 
     ``links`` is what trials between nodes showed, None where none were asked for; ``network`` is what is wrong with all
-    of them alike.  ``machines`` are the nodes of Kubernetes behind the run's own names.
+    of them alike, ``tried`` the trials.  ``machines`` are the nodes of Kubernetes behind the run's own names.
     """
 
     run: Run
@@ -122,6 +122,7 @@ class FleetVerdict:
     links: LinkVerdict | None = None
     network: tuple[str, ...] = ()
     machines: Mapping[str, str] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
 
     def named(self, state: State) -> tuple[str, ...]:
         """The nodes of this state."""
@@ -185,10 +186,10 @@ def judge(found: Gathered, now: float, rules: Rules | None = None, alone: bool =
         damaged.setdefault(each.node, []).append(each)
     nodes = {name: _node(name, found, damaged.get(name, []), now) for name in found.run.hosts}
     not_compared = _drift([one for one in nodes.values() if one.body is not None], rules)
-    tested, network = (None, ()) if alone or not found.run.links else _linked(found, nodes)
+    tested, network, made = (None, (), ()) if alone or not found.run.links else _linked(found, nodes)
     judged = tuple(one.verdict(rules.fail_on) for one in nodes.values())
     return FleetVerdict(
-        found.run, judged, tuple(found.rejected), not_compared, rules.fail_on, tested, network, found.machines
+        found.run, judged, tuple(found.rejected), not_compared, rules.fail_on, tested, network, found.machines, made
     )
 
 
@@ -207,7 +208,7 @@ def _has_cards(values: Mapping[str, str | None]) -> bool:
     return values.get("network cards") not in (None, "0", UNSUPPORTED) and not off
 
 
-def _linked(found: Gathered, nodes: Mapping[str, _Judged]) -> tuple[LinkVerdict, tuple[str, ...]]:
+def _linked(found: Gathered, nodes: Mapping[str, _Judged]) -> tuple[LinkVerdict, tuple[str, ...], tuple[Tried, ...]]:
     fleet, all_, network = tried(found)
     made = links.judge(fleet, all_, found.run.links)
     for name, (_, sentence) in made.bad.items():
@@ -218,7 +219,7 @@ def _linked(found: Gathered, nodes: Mapping[str, _Judged]) -> tuple[LinkVerdict,
     for name, one in nodes.items():
         if name not in taking and not one.findings and not one.reasons:
             one.open(Cause.LINKS, "its links were not tested: it had not passed when the first round was planned")
-    return made, network
+    return made, network, all_
 
 
 def _node(name: str, found: Gathered, rejected: Sequence[Rejected], now: float) -> _Judged:

@@ -101,6 +101,7 @@ FOLDERS: dict[tuple[str, str], Words] = {
     ("vendor", "directory"): lambda odd: ["vendor", odd, str(LOCKED)],
     ("debug", "out"): lambda odd: ["debug", "--out", odd, "--", "true"],
     ("judge", "out"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--out", odd],
+    ("judge", "segments"): lambda odd: ["judge", NO_RUN, "--hosts", "n1", "--segment-health-check", odd],
 }
 WRITTEN: dict[tuple[str, str], Words] = {
     ("build", "output"): lambda odd: ["build", str(LOCKED), "--output", odd],
