@@ -75,6 +75,19 @@ def test_a_python_error_is_told_and_no_tool_of_the_gpu_is_tried(run: Run, tmp_pa
     assert [each.stage for each in made.steps if each.ran] == ["as-is"]
 
 
+def test_an_operation_on_two_devices_is_told_with_its_line_and_a_shape_that_does_not_fit_is_another(
+    run: Run, tmp_path: Path
+) -> None:
+    said = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    text = "def forward(x):\n    raise RuntimeError(x)\n\nforward({!r})\n"
+    mixed = run(python(tmp_path, text.format(said)))
+    assert (mixed.category, mixed.cause_class) == ("tensors-on-different-devices", "device-mixup")
+    assert mixed.cause.endswith(f"; the call that fails is at {tmp_path}/program.py:2 in forward")
+    assert mixed.next[0].startswith("`envkit probe --placement MODULE:FACTORY` names each tensor")
+    other = run(python(tmp_path, text.format("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")))
+    assert other.category != mixed.category and not any("--placement" in each for each in other.next)
+
+
 def test_a_command_that_fails_without_a_word_is_undecided(run: Run) -> None:
     made = run(["false"])
     assert (made.verdict, made.code, made.exit) == (Verdict.UNDECIDED, 3, 1)

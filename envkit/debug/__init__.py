@@ -425,7 +425,13 @@ def _verdict(
     state, first, said = session.state, session.state.first, session.state.explanation
     if fault:
         category = told.category(fault) or (said.category if said and said.cause == "gpu-kernel-bug" else "")
-        return Verdict.FOUND, told.sentence(fault, python), category, "gpu-kernel-bug", told.fix(fault)
+        return (
+            Verdict.FOUND,
+            told.sentence(fault, python),
+            category,
+            told.blamed(fault, python),
+            told.fix(fault, python),
+        )
     if state.mixed:
         cause = f"an AOTInductor package was given an input on another device than it was made for: {state.mixed}"
         fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
@@ -467,6 +473,8 @@ def _of_the_first_run(
         return Verdict.FOUND, cause, where.category if where else "", where.cause if where else "", fix
     crashed = first.crashed()
     if state.failed and known and said is not None:
+        if said.cause == "device-mixup":  # raised before any kernel, so that the line is the one that failed
+            python = python or _raised(first)
         cause = told.deaths(crashed, first.exit) + f"; {said.because}" if crashed else said.because
         own = stacks.own_line(python)
         cause += f"; the call that fails is at {own.place} in {own.function}" if own else ""
@@ -516,6 +524,9 @@ def _next(session: _Session, verdict: Verdict, said: Explanation | None, categor
         return session.state.told.next
     more = said.next if said and category in ("", said.category) else ()
     got = dict.fromkeys(f"get {step.missing}: {step.get}" for step in session.steps if step.missing)
+    if category == "tensors-on-different-devices":
+        place = "`envkit probe --placement MODULE:FACTORY` names each tensor of a model on another device and its line"
+        more = (place, *more)
     return more if session.state.fault or session.state.settled else (*more, *got)
 
 

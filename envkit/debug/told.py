@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 
-from envkit.debug import stacks
+from envkit.debug import kernels, stacks
 from envkit.debug.records import Child, Fault, PythonFrame, Waiting
 from envkit.facts import Facts
 from envkit.logs import reader, verdict
@@ -40,8 +40,19 @@ def category(fault: Fault) -> str:
     return _CATEGORIES.get(fault.problem, "")
 
 
-def _at(fault: Fault) -> str:
+def _at(fault: Fault, python: Sequence[PythonFrame] = ()) -> str:
+    if kernels.compiled_on_the_way(fault):
+        made = kernels.made(fault, python)
+        source = f" at line {fault.place.line} of its source, which was compiled at run time"
+        return f"{source}: `{made.text}` ({made.file}:{made.line})" if made else source
     return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
+
+
+def _where(fault: Fault, python: Sequence[PythonFrame]) -> str:
+    if not kernels.compiled_on_the_way(fault):
+        return fault.place.where or f"in `{fault.kernel}`"
+    made = kernels.made(fault, python)
+    return f"{made.file}:{made.line}" if made else f"line {fault.place.line} of the source of `{fault.kernel}`"
 
 
 def _who(fault: Fault) -> str:
@@ -79,14 +90,27 @@ def sentence(fault: Fault, python: Sequence[PythonFrame]) -> str:
         hazards = f", {fault.count} hazards" if fault.count > 1 else ""
         said = f"{name} has threads race for shared memory{_at(fault)}{second}{hazards}"
     else:
-        said = f"{name} {what}{_at(fault)}{_near(fault)}{_who(fault)}"
+        said = f"{name} {what}{_at(fault, python)}{_near(fault)}{_who(fault)}"
     own = stacks.own_line(python)
+    if own and (call := kernels.called(fault)):
+        # A library's kernel does what it was asked for: sizes, strides and buffers are the caller's.
+        return f"{call}, called at {own.place} in {own.function}, {what}{_near(fault)} in its kernel `{fault.kernel}`"
     return said + (f"; launched at {own.place} in {own.function}" if own else "")
 
 
-def fix(fault: Fault) -> str:
+def blamed(fault: Fault, python: Sequence[PythonFrame]) -> str:
+    """The cause class of a fault: of a library's kernel it is the program that called it."""
+    return "program-bug" if stacks.own_line(python) and kernels.called(fault) else "gpu-kernel-bug"
+
+
+def fix(fault: Fault, python: Sequence[PythonFrame] = ()) -> str:
     """What to do about a fault."""
-    at = fault.place.where or f"in `{fault.kernel}`"
+    if (call := kernels.called(fault)) and (own := stacks.own_line(python)):
+        return (
+            f"see at {own.place} that the sizes, strides and types given to {call} fit its buffers, and that none of "
+            "them is freed or written while it runs"
+        )
+    at = _where(fault, python)
     if fault.problem == "out of bounds":
         over = "the index is compared with the size before it is used, and the grid and the tensor belong together"
         return f"see at {at} that {over}"
