@@ -49,13 +49,14 @@ _BY_HAND = {
 
 # Whose releases are for one torch, or for few, or that ask for a torch without saying more.  Canonical names.
 PACKAGES = (
-    "accelerate", "auto-gptq", "autoawq", "bitsandbytes", "causal-conv1d", "chatterbox-tts",
-    "compressed-tensors", "deepspeed", "fairscale", "fastai", "fbgemm-gpu", "flash-attn", "flashinfer-python",
-    "gptqmodel", "kornia", "liger-kernel", "lightning", "llmcompressor", "lmdeploy", "mamba-ssm", "monai",
-    "moshi", "open-clip-torch", "openai-whisper", "optimum", "peft", "pyannote-audio", "pytorch-lightning",
-    "sentence-transformers", "sgl-kernel", "sglang", "speechbrain", "tensordict", "timm", "torch-tensorrt",
-    "torchao", "torchaudio", "torchcodec", "torchdata", "torchmetrics", "torchrec", "torchrl", "torchtext",
-    "torchtitan", "torchtune", "torchvision", "trl", "unsloth", "vllm", "whisperx", "xformers", "xgrammar",
+    "accelerate", "auto-gptq", "autoawq", "bertopic", "bitsandbytes", "causal-conv1d", "chatterbox-tts",
+    "compressed-tensors", "deepspeed", "demucs", "easyocr", "facenet-pytorch", "fairscale", "fastai", "fbgemm-gpu",
+    "flair", "flash-attn", "flashinfer-python", "gptqmodel", "kornia", "liger-kernel", "lightning", "llmcompressor",
+    "lmdeploy", "mamba-ssm", "monai", "moshi", "open-clip-torch", "openai-whisper", "optimum", "peft",
+    "pyannote-audio", "pytorch-lightning", "segmentation-models-pytorch", "sentence-transformers", "sgl-kernel",
+    "sglang", "speechbrain", "stable-baselines3", "tensordict", "timm", "torch-tensorrt", "torchao", "torchaudio",
+    "torchcodec", "torchdata", "torchmetrics", "torchrec", "torchrl", "torchtext", "torchtitan", "torchtune",
+    "torchvision", "trl", "ultralytics", "unsloth", "vllm", "whisperx", "xformers", "xgrammar",
 )  # fmt: skip
 _SINCE = "2023-03-01"  # the month of torch 2.0; what is older is not read
 _MOST_SDIST = 32 << 20

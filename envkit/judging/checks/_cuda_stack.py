@@ -5,9 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import nightly, variant_of
+from envkit.dockerfile.requirements import allows, pin
+from envkit.dockerfile.torches import nightly, of_install, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._dockerfile import own
 from envkit.judging.checks._torch_fit import Build, cited
@@ -123,6 +124,42 @@ def _from_default_index(install: Install, torch: Torch) -> bool:
         return True
     older = install.manager == "pip" and all(variant_of(url).startswith("cu") for url in extras)
     return older and torch.cuda.reason is Reason.NEWER_ON_DEFAULT_INDEX
+
+
+# The notes of a package in torch_need without a specifier.
+ANY_TORCH, NO_TORCH = "asks for any torch", "asks for no torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """The torch that comes along with a package which requires it, where nothing asks for torch itself."""
+
+    by: Install
+    torch: Torch
+
+
+def implied(dockerfile: Dockerfile, facts: Facts) -> Implied | None:
+    """What the first package that surely requires torch brings; None where torch is named, or may be in the base."""
+    if (
+        dockerfile.torch is not None
+        or any(one.name == "torch" for one in dockerfile.installs)
+        or own(dockerfile.unread)
+    ):
+        return None
+    if not (dockerfile.base.torch.is_unsupported or dockerfile.base.family in ("os", "nvidia", "python")):
+        return None
+    for one in dockerfile.installs:
+        plain = one.sure and not (one.constraint or one.locked or one.marker or one.url or "--no-deps" in one.options)
+        if not plain or one.manager not in ("pip", "uv") or one.name in _TORCHS_OWN:
+            continue
+        rows = facts.torch_needs_of.get(one.name, ())
+        row = (facts.torch_need(one.name, one.version) if one.version else rows[-1]) if rows else None
+        if row is None or row.torch is None or not (row.torch or row.note == ANY_TORCH):
+            continue
+        version, _ = pin(row.torch)
+        asked = replace(one, name="torch", specifier=row.torch, version=version, local="", extras=())
+        return Implied(one, of_install(asked, dockerfile.installs, dockerfile.base, facts))
+    return None
 
 
 def row_of(torch: Torch | None, facts: Facts) -> TorchRow | None:

@@ -8,8 +8,17 @@ from dataclasses import replace
 
 from envkit.dockerfile.torches import newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import Facts
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import need_stages, need_torch, own, reached_installs, worth_on
+from envkit.judging.checks._dockerfile import (
+    installs_of,
+    need_stages,
+    need_torch,
+    own,
+    reached,
+    reached_installs,
+    worth_on,
+)
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
@@ -30,6 +39,15 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         message = f"{mate.name}{mate.specifier} brings torch along, and no exact version of either is given"
         fix = f"pin both, `torch==X.Y.Z` and the {mate.name} of that release"
         yield warning(message, mate.span, {f"{mate.name}{mate.specifier}": mate.span.place}, fix)
+        return
+    along = stack.implied(dockerfile, facts)
+    if along is not None:
+        if fit.settled(along.by) and not along.torch.version.missing:
+            return
+        lacks = "torch" if fit.settled(along.by) else "either"
+        message = f"{along.by.name}{along.by.specifier} brings torch along, and no exact version of {lacks} is given"
+        fix = f"pin torch beside it, `torch==X.Y.Z`, and {along.by.name} with the release that was tested"
+        yield warning(message, along.by.span, {f"{along.by.name} requires torch": along.by.span.place}, fix)
         return
     torch = need_torch(dockerfile)
     install = or_skip(torch.install, "the base brings torch")
@@ -224,7 +242,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if counts and not _there_already(install, mates.get(install.name)):
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
-    alone = [mate for mate in mates.values() if _of_no_torch(mate, torch)]
+    alone = [mate for mate in mates.values() if _of_no_torch(dockerfile, mate, torch)]
     skip_if(not fixed and not alone, "no version of torchvision or torchaudio is pinned")
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
@@ -249,36 +267,72 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     unknown_if(open_, open_)
 
 
-def _of_no_torch(mate: Install, torch: Torch) -> bool:
-    """Whether pip takes the newest release of a mate, whichever torch is there: it is told to mind no requirements."""
-    free = "--no-deps" in mate.options and not (
-        mate.version or mate.specifier or mate.url or mate.locked or mate.marker
-    )
-    return free and mate.manager in ("pip", "uv") and torch.method in ("pip", "uv")
+def _of_no_torch(dockerfile: Dockerfile, mate: Install, torch: Torch) -> bool:
+    """Whether pip takes the newest release of a mate, whichever torch is there: its command does not name torch, or it
+    is told to mind no requirements."""
+    held = mate.version or mate.specifier or mate.url or mate.locked or mate.marker
+    if held or mate.manager not in ("pip", "uv") or torch.method not in ("pip", "uv") or torch.install is None:
+        return False
+    if "--no-deps" in mate.options:
+        return True
+    order = list(dockerfile.installs)
+    later = order.index(mate) > next((n for n, one in enumerate(order) if one.span == torch.span), len(order))
+    return later and not _of_one_command(dockerfile, mate, torch.install)
+
+
+def _of_one_command(dockerfile: Dockerfile, one: Install, other: Install) -> bool:
+    """Whether one command may install both, so that its resolver fits them."""
+    if one.span.path == other.span.path != dockerfile.path:
+        return True
+    for _, step in reached(dockerfile):
+        for _, together in installs_of(step):
+            spans = {each.span for each in together}
+            if one.span in spans and (other.span in spans or other.span.path != dockerfile.path):
+                return True
+    return False
 
 
 def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:
-    """The newest torchvision or torchaudio of an index beside an older torch, where both are to go together."""
+    """The newest torchvision or torchaudio of an index beside an older torch, where both are to go together.
+
+    pip puts the torch that it asks for in the older one's place, unless it asks for none.
+    """
     version = torch.version.value or ""
     for mate in mates:
         if mate.index and not variant_of(mate.index) and not mate.index.endswith("/simple"):
             continue
         newest = newest_for(mate, variant_of(mate.index) or None, facts)
+        need = facts.torch_needs_of.get(mate.name, (None,))[-1]
+        free = need is not None and need.note == stack.NO_TORCH
+        if free and need is not None and (last := facts.torches_of(mate.name, need.until)):
+            newest = min(newest, last[-1], key=_numbers)  # it has had no release for later ones
         row = fit.default_build(newest, facts) if newest else None
-        if row is None or newest.split(".")[:2] == version.split("+")[0].split(".")[:2]:
+        if (
+            row is None
+            or _numbers(newest)[:2] == _numbers(version)[:2]
+            or (free and _numbers(newest) < _numbers(version))
+        ):
             continue
-        yield error(
-            f"{mate.name} without a version and with --no-deps is the newest there is, made for torch {newest}, and "
-            f"here is torch {version}",
+        alone = free or "--no-deps" in mate.options
+        message = f"{mate.name} without a version is the newest there is, made for torch {newest}, and here is torch "
+        message += version if alone else f"{version}, so {mate.manager} replaces it"
+        yield found(
+            message,
             mate.span,
+            Severity.ERROR if alone else Severity.WARNING,
+            f"pin the {mate.name} of torch {version}, in the command that installs torch",
             {f"the newest is for torch {newest}": fit.cited(row), f"torch {version}": torch.version.via},
-            f"pin the {mate.name} of torch {version}",
         )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"[0-9]+", version.partition("+")[0])))
 
 
 def _there_already(install: Install, before: Install | None) -> bool:
     """Whether pip leaves the one that is there, of whichever build it is: its version is the one asked for."""
-    kept = before is not None and before.version == install.version and not install.local and not install.url
+    same = before is not None and (before.version == install.version or not (install.version or install.specifier))
+    kept = same and not install.local and not install.url
     return kept and not {"--upgrade", "--force-reinstall", "--reinstall", "--target"} & install.options
 
 

@@ -30,6 +30,7 @@ class _Pair:
     base_cuda: str
     stage: Stage
     build: Build | None = None
+    by: str = ""  # the package that brings torch along, where nothing asks for torch itself
 
 
 def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
@@ -40,13 +41,15 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     need_stages(dockerfile)
     bases = [dockerfile.base, *(dockerfile.stages[index].base for index in dockerfile.brought)]
     skip_if(all(stack.without_cuda(base) for base in bases), "there is no CUDA in the base")
+    along = stack.implied(dockerfile, facts)
     if dockerfile.torch is None and not any(stack.cuda_of_base(base) for base in bases):
         raise Skip("nothing here installs torch, as far as the text says")
-    torch = need_torch(dockerfile)
+    torch = need_torch(dockerfile) if along is None else along.torch
     skip_if(torch.method == "base", "the torch is the base's own")
     skip_if(torch.method == "source", "torch is built from source, against the CUDA that is there")
     skip_if(torch.cuda.is_unsupported, "the torch is no build for CUDA")
-    stage = stack.stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
+    placed = along.by if along is not None else torch.install
+    stage = stack.stage_of(placed, dockerfile) if placed is not None else dockerfile.target
     met = [dockerfile.stages[index] for index in dict.fromkeys((stage.index, dockerfile.target.index))]
     here = [(one, one.base) for one in met if not stack.without_cuda(one.base)]
     skip_if(not here, "the base that torch is installed on has no CUDA")
@@ -62,7 +65,7 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
         cuda = str(build.cuda)
     # The stage with another CUDA than torch's is the one to speak of.
     chosen = next((one for one in known if stack.minor(one[2]) != stack.minor(cuda)), known[0])
-    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build)
+    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, along.by.name if along is not None else "")
 
 
 def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[CudaBuildStep, ...]:
@@ -131,6 +134,9 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
 
 
 def _what(pair: _Pair) -> str:
+    if pair.by:
+        version = stack.said(pair.torch.version) or f"today torch {pair.build.torch if pair.build else ''}".rstrip()
+        return f"{pair.by} brings torch, {version.removeprefix('torch ')}, which"
     if pair.build is None:
         return stack.shown(pair.torch)
     asked = pair.torch.install.specifier if pair.torch.install is not None else ""
