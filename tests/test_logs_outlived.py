@@ -7,6 +7,7 @@ from logs import told
 from test_logs_blame import INNOCENT, OOM, OPEN, RAISED, TRIED, case
 
 STEPS = "".join(f"step {n} loss 0.{9 - n}\n" for n in range(8))
+NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU\n"
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 PROVIDER = (
     "/e/onnxruntime_inference_collection.py:121: UserWarning: Specified provider 'CUDAExecutionProvider' is not in "
@@ -120,10 +121,26 @@ ENDED_NOTHING = [
         "program-bug",
         INNOCENT,
     ),
+    case("caught", f"caught: {OOM}\nretry with 1024\nok\n", "unknown", OPEN),
+    case("waited for", f"met the expected error: {ILLEGAL}\nchild restarted\nall checks passed\n", "unknown", OPEN),
+    case(
+        "on the CPU instead", f"{RAISED}{NO_DRIVER}no GPU, going on with the CPU instead\nmean 0.5\n", "unknown", OPEN
+    ),
+    case(
+        "logged with its traceback",
+        f"ERROR:trainer:step failed, trying again\n{RAISED}torch.OutOfMemoryError: {OOM}\n" + STEPS,
+        "unknown",
+        OPEN,
+    ),
+    case("no monitor", "nvidia-smi not found, GPU metrics are disabled\nserving on :9100\n", "unknown", OPEN),
+    case("caught, then another", f"caught: {OOM}\nretry\n{RAISED}ValueError: batch is odd\n", "program-bug", INNOCENT),
 ]
 
 # What is like them and did end a program.
 ENDED_IT = [
+    case("tried again in vain", f"retrying\n{RAISED}torch.OutOfMemoryError: {OOM}\n", TRIED, "out-of-memory"),
+    case("tried twice", f"attempt 1: {OOM}\nattempt 2: {OOM}\ngiving up\n", TRIED, "out-of-memory"),
+    case("no driver, and no more", f"{RAISED}{NO_DRIVER}", "no-gpu-or-driver|container-config", "cuda-init-no-device"),
     case("a line, and no more", f"batch 64 ok\nbatch 256 failed: {OOM}\n", TRIED, "out-of-memory"),
     case(
         "a line before what was buffered",

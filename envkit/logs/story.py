@@ -88,6 +88,22 @@ _OF_TOOLS = (
     *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
     *("driver-library", "forward-compat", "cuda-init-error-802", "segfault", "watchdog"),
 )
+# what a program says of an error that it handles
+_MET = re.compile(
+    r"(?i)\bcaught\b|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
+    r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
+    r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
+    r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
+    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b|\bnext attempt\b|\battempt \d{1,3}\b"
+    r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
+    r"|\brestart(?:ed|ing)\b"
+)
+_SAYS = 3  # lines before or after the error
+_ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
+_PASSES_ON = re.compile(
+    r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
+)
+_WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 """Exceptions of a program that was handed nothing, where it expected something."""
 _INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
@@ -211,7 +227,28 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
 
 def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether the process that met an error did not end by it."""
-    return _stepped_on(event, events, traces, seen) or _outlived(event, events, traces, seen)
+    return any(asked(event, events, traces, seen) for asked in (_stepped_on, _outlived, _handled))
+
+
+def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the program says of an error that it met it, or waited for it, and then ends without another one."""
+    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
+        return False
+    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
+        return False
+    trace = next((each for each in traces if _holds(each, event.line)), None)
+    begin, end = (event.line.number,) * 2 if trace is None else (trace.first.number, trace.line.number)
+    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    mine = {n: line for n, line in lines.items() if line.process == event.line.process}
+    said = [line for n, line in mine.items() if begin - _SAYS <= n < begin or end < n <= end + _SAYS]
+    lone = [event.line] if trace is None else []
+    if not any(_MET.search(line.text) for line in (*lone, *said)):
+        return False
+    if any(other.first.number > end for other in traces if other.line.file == seen.name):
+        return False
+    after = [line for n, line in sorted(lines.items()) if n > end]
+    bad = any(_ILL.search(line.text) or (_BAD_END.search(line.text) and not _MET.search(line.text)) for line in after)
+    return bool(after) and not bad
 
 
 def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -231,10 +268,10 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
     after = {number: line for number, line in lines.items() if number > at and line.text[:1] != " "}
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    first = not any(n < at and each.process == event.line.process and not _is_ill(each) for n, each in lines.items())
+    first = not any(n < at and each.process == event.line.process and _is_output(each) for n, each in lines.items())
     if (
         event.has("sticky")
-        or event.category == "cuda-init-no-device"
+        or event.signature.id.startswith("install-")
         or (first and not event.has("warning"))
         or len(after) < (_STEPS if first else 1)
     ):
@@ -252,7 +289,9 @@ def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]
     if len(mine) < len(later):
         return False
     names = [trace.kind.rpartition(".")[2] for trace in mine]
-    if any(name in STUMBLES or exception_causes().get(name) == "" for name in names):
+    if any(name in STUMBLES or name == "AssertionError" or exception_causes().get(name) == "" for name in names):
+        return False
+    if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, mine, strict=True)):
         return False
     said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") for trace in mine)
     return not said and not any(
@@ -296,8 +335,9 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     ]
 
 
-def _is_ill(line: Line) -> bool:
-    return line.level.lower() not in ("", "info", "debug", "notice")
+def _is_output(line: Line) -> bool:
+    """Whether it is what a program prints of its work, and no warning."""
+    return line.level.lower() in ("", "info", "debug", "notice") and not _WARNS.search(line.text)
 
 
 def _only_noted(line: Line) -> bool:

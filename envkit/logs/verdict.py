@@ -31,6 +31,7 @@ _MOST_EVIDENCE = 8
 _ENOUGH_EVIDENCE = 4  # lines of the same category are added up to so many
 _LAST = 2
 _INNOCENT = "not-gpu-env"
+_OPEN = "insufficient-evidence"
 _OF_RANKS = ("nccl-remote-error", "nccl-unhandled-system-error")
 _AMD = re.compile(r"\bHIP\b|\bhip[A-Z]\w{3}|\bROCm\b|rocBLAS|\bgfx\d{3,4}|\bfault by GPU node-|HSA_STATUS")
 _AMD_SAYS = "; these are the words of ROCm, so it is an AMD GPU, for which commands of CUDA do not serve"
@@ -98,6 +99,11 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
     """The answer to a story whose hypotheses are ``found``, the best first."""
     if not found:
         found = (Hypothesis("insufficient-evidence", "unknown", Strength.FALLBACK, (), "no line tells of a failure"),)
+    told = found[0].category in (_INNOCENT, _OPEN) or found[0].cause == "unknown-cut-log"
+    if found[0].strength is Strength.FALLBACK and not told:
+        # what only warned, or is doubtful for another reason, is no failure of the GPU yet; it stands beside the answer
+        why = "no line tells of a failure, and what speaks of the GPU only warns or is doubtful"
+        found = (Hypothesis(_OPEN, "unknown", Strength.FALLBACK, found[0].evidence, why), *found)
     best = found[0]
     rivals = (each for each in found[1:] if (each.category, each.cause) != (best.category, best.cause))
     rival = next(rivals, None)

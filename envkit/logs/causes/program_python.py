@@ -74,7 +74,14 @@ _MILD = re.compile(
 )
 _WRITES = re.compile(r"\bprint\(|\bstd(?:out|err)\b|\.flush\(|\becho\(")
 _LOOKS_UP = ("__getattr__", "__getattribute__")
-_RPC = ("_InactiveRpcError", "_MultiThreadedRendezvous", "AioRpcError", "RpcError")
+# what exceptions of libraries say, whatever they are called
+_OF_LIBRARIES = (
+    (
+        "infra",
+        re.compile(r"(?i)\b(?:failed|unable|could not|cannot) to? ?connect\b|connection (?:refused|reset)|unreachable"),
+    ),
+    ("launch-config", re.compile(r"(?i)\bno such file\b|\bfile (?:doesn't|does not) exist\b|\bfile not found\b")),
+)
 _RPC_STATUS = re.compile(r"StatusCode\.(\w{1,30})")
 _AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "ABORTED")
 _NEAR = 12
@@ -205,10 +212,12 @@ def _cause(trace: Traceback) -> str:
         return said
     if kind == "ImportError" and _WANTS.search(message):
         return "version-mismatch"
-    if kind in _RPC and (status := _RPC_STATUS.search(message)):
+    if status := _RPC_STATUS.search(message):
         return "infra" if status[1] in _AWAY else "program-bug"
     if stated_by_name := exception_causes().get(kind):
         return stated_by_name
+    if "." in trace.kind and (cue := next((name for name, cue in _OF_LIBRARIES if cue.search(message)), "")):
+        return cue
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
