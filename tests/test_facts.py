@@ -60,6 +60,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "package_build": tuple(FACTS.package_builds.values()),
     "nccl": FACTS.nccls,
     "torch_need": FACTS.torch_needs,
+    "cuda_build": FACTS.cuda_builds,
 }
 KEYS: dict[str, Any] = {
     "toolkit_fault": lambda row: row.cve,
@@ -78,6 +79,7 @@ KEYS: dict[str, Any] = {
     "variable_pair": lambda row: row.id,
     "nccl": lambda row: row.version,
     "torch_need": lambda row: (row.package, Version(row.since)),
+    "cuda_build": lambda row: (row.package, Version(row.since)),
     "cuda_error": lambda row: row.code,
     "xid": lambda row: row.code,
     "variant": lambda row: row.package,

@@ -15,10 +15,12 @@ import pytest
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable
 from envkit.facts import Facts
 from envkit.facts import load as load_facts
+from envkit.facts.pairs import lacks_cuda
 from envkit.plan import together
 from envkit.plan.resolve import Choice, feasible
 from envkit.plan.spec import Platform, Spec, parse
 from envkit.plan.together import Chosen, Release, Unmeant
+from envkit.versions import Cuda
 
 FACTS: Facts = load_facts()
 YEAR = 365 * 86400
@@ -115,6 +117,33 @@ def test_a_library_of_another_torch_is_left_out_or_chooses_its_torch() -> None:
     error = no(result)
     assert isinstance(error, Unmeant) and error.message.startswith("torchaudio 0.9.0 is for torch ")
     assert error.message.endswith(", not for 2.7.1") and error.fix == "change torchaudio, or torch"
+
+
+def test_a_library_without_code_for_the_cuda_of_a_torch_chooses_another_or_is_left_out() -> None:
+    """bitsandbytes 0.45.0 has libraries up to CUDA 12.6, and the newest torch of the spec is for 12.8."""
+    spec, old = spec_of(">=2.6,<2.9", "bitsandbytes"), Release("bitsandbytes", "0.45.0")
+    cudas = {str(choice.torch): str(choice.cuda) for choice in group_of(spec)}
+    assert cudas["2.8.0"] == "12.8" and cudas["2.7.1"] == "12.6"
+    result, solver = among(spec, [torch("2.8.0"), old], [torch("2.7.1"), old])
+    assert str(of(result).choice.torch) == "2.7.1" and "2.8.0" not in solver.asked[1][0][-1]
+    (told,) = together.held_back(spec, of(result), FACTS, Solver([]))
+    assert told.startswith("torch 2.7.1 for CUDA 12.6 is taken and not 2.8.0: bitsandbytes 0.45.0 is made for CUDA 1")
+    newer = Release("bitsandbytes", "0.45.3")
+    assert str(of(among(spec, [torch("2.8.0"), newer])[0]).choice.torch) == "2.8.0"
+    error = no(among(spec, [torch("2.8.0"), Release("bitsandbytes", "0.40.0")], NO)[0])
+    assert "bitsandbytes 0.40.0 is made for CUDA 11.0, " in error.message and error.message.endswith("for CUDA 12.8")
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "lacks"),
+    [("0.49.2", "13.2", True), ("0.50.2", "13.1", False), ("0.50.2", "14.0", True), ("0.41.3.post2", "12.1", False)],
+)
+def test_the_nearest_library_of_a_major_will_do_where_the_release_looks_for_it(
+    version: str, cuda: str, lacks: bool
+) -> None:
+    row = FACTS.cuda_build("bitsandbytes", version)
+    assert row is not None and lacks_cuda(row, Cuda(cuda)) is lacks
+    assert FACTS.cuda_build("numpy", version) is None and FACTS.cuda_build("bitsandbytes", "99") is None
 
 
 def test_a_release_from_years_before_its_torch_is_asked_about() -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from envkit.errors import UsageError, one_line
 from envkit.facts.rows import ArchRow as ArchRow
+from envkit.facts.rows import CudaBuildRow as CudaBuildRow
 from envkit.facts.rows import CudaErrorRow as CudaErrorRow
 from envkit.facts.rows import CudaOldRow as CudaOldRow
 from envkit.facts.rows import CudaRow as CudaRow
@@ -200,6 +201,7 @@ class Facts:
     cudnns = _table(CudnnRow, "cudnn")  # Every cuDNN release, oldest first
     nccls = _table(NcclRow, "nccl")  # Every NCCL release that came as a wheel, oldest first
     torch_needs = _table(TorchNeedRow, "torch_need")  # Who is built for which torch, by package and version
+    cuda_builds = _table(CudaBuildRow, "cuda_build")  # Who has a library for which CUDA, by package and version
     images = _table(ImageRow, "image")  # Public base images, by name, torch, CUDA and OS
     oses = _table(OsRow, "os")  # Every distribution release, by name
     ngcs = _table(NgcRow, "ngc")  # Images of NVIDIA's own PyTorch builds, by tag
@@ -394,6 +396,16 @@ class Facts:
         except InvalidVersion:
             return None
         rows = self.torch_needs_of.get(name, ())
+        return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
+
+    def cuda_build(self, package: str, version: str) -> CudaBuildRow | None:
+        """For which CUDAs ``version`` of ``package`` has libraries; None where the facts do not say."""
+        rows = [row for row in self.cuda_builds if row.package == package]
+        if not rows:
+            return None
+        from packaging.version import Version
+
+        wanted = Version(version)
         return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envkit.facts import Facts
+from envkit.facts import CudaBuildRow, Facts
 from envkit.patterns import pattern
 from envkit.versions import Cuda, Torch
 
@@ -26,6 +26,13 @@ def goes_with(package: str, version: str, torch: Torch, facts: Facts, cuda: Cuda
     if not releases:
         return None
     return str(torch) in releases or _in_range(package, releases, torch, facts, cuda)
+
+
+def lacks_cuda(row: CudaBuildRow, cuda: Cuda) -> bool:
+    """Whether the package of ``row`` has no library that it loads beside a torch for ``cuda``."""
+    if row.match == "major":
+        return all(one.major != cuda.major for one in row.cudas)
+    return cuda.upto(2) not in {one.upto(2) for one in row.cudas}
 
 
 def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts, cuda: Cuda | None) -> bool:

@@ -227,6 +227,21 @@ class TorchNeedRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class CudaBuildRow(Sourced):
+    """The CUDAs for which the wheels of one package from ``since`` to ``until`` (both included) hold a library.
+
+    Of these it loads the one for torch's CUDA at import.  ``match`` is "exact" where none but that will do, and "major"
+    where one of the same major does.
+    """
+
+    package: str
+    since: str
+    until: str
+    cudas: tuple[Cuda, ...]
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageRow(Sourced):
     """The tags of one public base image for one CUDA and one OS.
 

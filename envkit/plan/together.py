@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
-from envkit.facts.pairs import goes_with
+from envkit.facts.pairs import goes_with, lacks_cuda
 from envkit.plan.resolve import Choice, feasible, python_said, torch_said
 from envkit.plan.sources import Unbuilt
 from envkit.plan.spec import Platform, Spec, TorchWish
@@ -263,7 +263,15 @@ def _among(spec: Spec, group: tuple[Choice, ...], facts: Facts, ask: Ask) -> Cho
 def _goes_with(release: Release, choice: Choice, facts: Facts) -> bool | None:
     """Whether the release is for the torch of ``choice``, None where the facts do not say."""
     version, cuda = Version(release.version).public, None if choice.backend else choice.cuda
+    if (lacking := _lacks_cuda(release, choice, facts)) is not None:
+        return not lacking
     return goes_with(release.name, version, Torch(str(choice.torch)), facts, cuda)
+
+
+def _lacks_cuda(release: Release, choice: Choice, facts: Facts) -> bool | None:
+    """Whether the release has no library for the CUDA of ``choice``; None where the facts do not say."""
+    row = facts.cuda_build(release.name, Version(release.version).public)
+    return None if row is None or choice.cuda is None else lacks_cuda(row, choice.cuda)
 
 
 def _other_build(torch: Release, choice: Choice) -> bool:
@@ -286,6 +294,9 @@ def _of_another(odd: Release, choice: Choice, facts: Facts) -> Unmeant:
 def _for_which(odd: Release, choice: Choice, facts: Facts) -> str:
     """Which torch or which CUDA a release that is not for the torch of ``choice`` was made for."""
     version, torch = Version(odd.version).public, Torch(str(choice.torch))
+    row = facts.cuda_build(odd.name, version)
+    if row and _lacks_cuda(odd, choice, facts):
+        return f"made for CUDA {', '.join(map(str, row.cudas))}, and torch {torch} for {choice.built_for}"
     goes = facts.torches_of(odd.name, version)
     if not goes_with(odd.name, version, torch, facts):
         return f"for torch {' and '.join(goes) or 'no known release'}, not for {torch}"
@@ -450,11 +461,12 @@ def held_back(
     best = chosen.over[0]
     if best.torch != chosen.choice.torch:
         exact = [f"{one.name}=={one.version}" for one in chosen.releases.values() if one.name in newest]
-        wanted = Release("torch", str(best.torch))
-        yield (
-            f"torch {chosen.choice.torch} for {chosen.choice.built_for} is taken and not {best.torch}: "
-            f"{_why(facts, ask, chosen.over, wanted, [*asked, *exact])}"
-        )
+        odd = next((one for one in chosen.releases.values() if _lacks_cuda(one, best, facts)), None)
+        if odd:
+            reason = f"{odd.name} {odd.version} is {_for_which(odd, best, facts)}"
+        else:
+            reason = _why(facts, ask, chosen.over, Release("torch", str(best.torch)), [*asked, *exact])
+        yield f"torch {chosen.choice.torch} for {chosen.choice.built_for} is taken and not {best.torch}: {reason}"
 
 
 def _nearest(changes: Iterable[tuple[_Say, Spec]], facts: Facts, solver: Solver, groups: Groups) -> tuple[str, ...]:
