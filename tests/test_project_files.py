@@ -3,11 +3,13 @@ what the pages show."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import written
 from clocks import costs_less
+from inline import Envkit
 
 from envkit import facts as tables
 from envkit.model import Outcome, Result, Severity
@@ -249,6 +251,22 @@ def test_an_image_that_the_makefile_builds_is_that_of_its_dockerfile() -> None:
     assert "workload-gpu-not-requested" not in fired("makefile", text.replace("run --rm job", "run --gpus 1 job"))
 
 
+def test_an_image_that_is_built_here_is_not_pulled_and_one_for_amd_has_no_cuda() -> None:
+    build = "a:\n\tdocker build -t job --build-arg A=b .\n\tdocker run --gpus all job\n"
+    assert "workload-image-unpinned" not in fired("makefile", build)
+    assert "workload-image-unpinned" in fired("makefile", "a:\n\tdocker run --gpus all job\n")
+    chart = "image: {repository: a/vllm-rocm, tag: latest}\nresources: {limits: {amd.com/gpu: 1}}\n"
+    assert not fired("helm", chart)
+
+
+def test_containers_that_a_step_starts_are_those_of_the_workflow() -> None:
+    step = "- run: docker run --gpus all {} nvidia-smi"
+    assert "workload-image-never-existed" in fired(
+        "workflow", workflow(step.format("nvidia/cuda:12.4.7-base-ubuntu22.04"))
+    )
+    assert not fired("workflow", workflow(step.format("nvidia/cuda:12.4.1-base-ubuntu22.04")))
+
+
 def test_values_of_a_chart_without_a_tag_or_with_a_template_say_nothing() -> None:
     limits = "resources: {limits: {nvidia.com/gpu: 1}}\n"
     assert fired("helm", "image: {repository: vllm/vllm-openai, tag: latest}\n" + limits) == {"workload-image-unpinned"}
@@ -270,6 +288,8 @@ def test_a_project_is_searched_for_them(tmp_path: Path) -> None:
         "chart/values.yaml": "image:\n  repository: vllm/vllm-openai\n  tag: latest  # for CUDA 12\n",
         "Makefile": "a:\n\tdocker run --gpus all a\n",
         "lib/Makefile": "a:\n\tcc a.c\n",
+        "install.sh": "#!/bin/sh\nexit\n\0",
+        "large.sh": "#SBATCH -N 1\n" * 400_000,
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -280,6 +300,26 @@ def test_a_project_is_searched_for_them(tmp_path: Path) -> None:
         ".github/workflows/ci.yml": "workflow", "job/train.sbatch": "slurm", "image.def": "apptainer",
         "chart/values.yaml": "helm", "Makefile": "makefile",
     }  # fmt: skip
+
+
+def test_a_workflow_reads_the_lists_of_its_repository_and_since_asks_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / ".github" / "workflows" / "ci.yml"
+    place.parent.mkdir(parents=True)
+    place.write_text(workflow("- run: pip install torch==2.5.1 -r requirements.txt"))
+    (tmp_path / "requirements.txt").write_text("torchvision==0.20.1\n")
+    (tmp_path / ".dockerignore").write_text("*\n")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "a")):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words], check=True)
+    with Envkit(capsys, "check", "--quiet") as envkit:
+        assert envkit("--since", "main").code == 0
+        (tmp_path / "requirements.txt").write_text("torchvision==0.21.0\n")
+        changed = envkit("--since", "main")
+        assert changed.code == 1 and "ci.yml" in changed.out
+        (tmp_path / "requirements.txt").write_text("torchvision==0.20.1\n")
+        assert envkit(str(place)).code == 0
 
 
 HOSTILE = {

@@ -86,9 +86,12 @@ class Context:
         known = self.repository or checkout(self.root)
         if known is None or not named_alike(known[0], url):
             return None
-        whole = Context(known[1])
-        whole._rules = ()  # a clone heeds no .dockerignore
-        return whole
+        return Context(known[1]).whole()
+
+    def whole(self) -> Context:
+        """The same folder without a .dockerignore, which only a build heeds."""
+        self._rules = ()
+        return self
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the .dockerignore in force, read once."""

@@ -68,7 +68,10 @@ def container(name: str, span: Span, image: FileValue, said: FileValue | None, r
     return replace(_container(given, name, span, "docker"), image=image, base=reading.image(image))
 
 
-def started(command: Command, reading: Reading, built: dict[str, Dockerfile]) -> Container | None:
+Made = dict[str, Dockerfile | None]  # images that a file builds, by name; None for one whose Dockerfile is not known
+
+
+def started(command: Command, reading: Reading, built: Made) -> Container | None:
     """The container that a command starts, None for a command that starts none; ``built`` are images made here."""
     if command.program in _ENGINES:
         return _docker(command, reading, built)
@@ -79,7 +82,7 @@ def started(command: Command, reading: Reading, built: dict[str, Dockerfile]) ->
     return None
 
 
-def _docker(command: Command, reading: Reading, built: dict[str, Dockerfile]) -> Container | None:
+def _docker(command: Command, reading: Reading, built: Made) -> Container | None:
     words = _after(command.words[1:], ("run", "create"))
     if words is None:
         return None
@@ -91,11 +94,11 @@ def _docker(command: Command, reading: Reading, built: dict[str, Dockerfile]) ->
     name = given.last("--name")
     one = _container(given, name.text if name is not None else _short(image.text), image.span, command.program)
     made = built.get(image.text)
-    base = reading.image(said) if made is None else None
-    return replace(one, image=said if made is None else None, base=base, built=made, command=tuple(map(_value, rest)))
+    one = replace(one, built=made, command=tuple(map(_value, rest)), local=one.local or image.text in built)
+    return one if made is not None else replace(one, image=said, base=reading.image(said))
 
 
-def built(command: Command, reading: Reading, made: dict[str, Dockerfile]) -> None:
+def built(command: Command, reading: Reading, made: Made) -> None:
     """Puts the Dockerfile that a `docker build` reads under the names of the image that it makes."""
     words = _after(command.words[1:], ("build",)) if command.program in _ENGINES else None
     if words is None:
@@ -103,6 +106,7 @@ def built(command: Command, reading: Reading, made: dict[str, Dockerfile]) -> No
     given = options.read(words, _BUILD)
     tags = [tag for tag in given.every("--tag") if tag.sure]
     folder = given.rest[0] if len(given.rest) == 1 else None
+    made.update(dict.fromkeys(tag.text for tag in tags))
     if not tags or folder is None or not folder.sure or given.every("--build-arg"):
         return  # an argument makes another image than the default
     file, target = given.last("--file"), given.last("--target")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -106,8 +107,8 @@ def subjects() -> tuple[type[Any], ...]:
 
 
 def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | None:
-    """What lies beside a file: for a Dockerfile the build context that the user named or that it is written for, else
-    the folder it lies in.
+    """What lies beside a file: for a Dockerfile the build context that the user named or that it is written for, for a
+    workflow its repository, else the folder it lies in.
 
     A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
     """
@@ -119,4 +120,9 @@ def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | N
     if named is None and kind == "dockerfile":
         data = content(str(path))
         named = folder_of(path, data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
-    return Context(named or path.parent, path)
+    if kind == "workflow":
+        whole = Path(os.path.abspath(path))
+        if whole.parts[-3:-1] == (".github", "workflows"):
+            named = Path(os.path.relpath(whole.parents[2]))
+    beside = Context(named or path.parent, path)
+    return beside if kind == "dockerfile" else beside.whole()

@@ -147,6 +147,8 @@ def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings,
     if kind == OUTSIDE:
         return JudgedFile(name, by_name(path.name), unreadable="it is a link that leads out of the folder")
     text, why = text_of(path)
+    if why and kind == "script":  # an installer that carries its archive, a module that ends in .def
+        return None
     if why:
         return JudgedFile(name, kind, unreadable=why)
     if kind in ("", *BY_TEXT):

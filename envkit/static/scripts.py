@@ -21,17 +21,19 @@ from envkit.model import Observed, Result, Severity, Span
 from envkit.static import CheckOptions, JudgedFile, docker_words
 from envkit.static.translated import FITS, File, built, instruction, judged, ran, together
 from envkit.static.workloads import Reading
-from envkit.subjects.dockerfile import Base, Command, Dockerfile
+from envkit.subjects.dockerfile import Base, Command
 from envkit.subjects.workload import Container, FileValue, GpuRequest, Workload
 
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(.*?)\s*$", re.M)
 _OPTION = re.compile(r"(--[\w-]+|-[A-Za-z])(?:[= ]\s*|(?=\d))([^\s#]+)")
 _GRES = re.compile(r"(?:gres/)?gpu(?::[\w.-]*[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(S:.*\))?")
 _TYPED = re.compile(r"(?:[\w.-]*[A-Za-z][\w.-]*:)?(\d+)")
-_AMD = re.compile(r"(?i)\brocm\b|\bamd[_-]?gpu|\bmi(?:100|200|210|250x?|300[ax]?)\b|--rocm")
+_AMD = re.compile(r"(?i)\brocm|\blumi\b|\bmiopen|\bhip_visible|\bamd[_-]?gpu|\bmi(?:100|2[015]0x?|300[ax]?)\b")
 _MOST = 500  # containers of one file
 # A job on a cluster brings its Python and its CUDA by modules, which this file does not describe.
-_INSTALLED = FITS - {"nvcc-used-without-devel", "framework-libraries-missing", "cudnn-mismatch"}
+_INSTALLED = FITS - {
+    *("conda-activate-fails", "cudnn-mismatch", "framework-libraries-missing", "nvcc-used-without-devel")
+}
 
 
 def of_slurm(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
@@ -42,7 +44,7 @@ def of_slurm(text: str, path: str, context: Source | None, check_options: CheckO
     body = Text.of(text, path)
     commands = shell.commands(body, {}, "", dialect=dialect).commands
     reading = Reading(path, context, check_options, facts, [])
-    containers = _containers(commands, reading)
+    containers = containers_of(commands, reading)
     asked = _allotted(text, path)
     containers = [_given(one, asked, text) for one in containers]
     if asked is not None and not any(one.gpus for one in containers) and not _AMD.search(text):
@@ -70,7 +72,7 @@ def of_makefile(text: str, path: str, context: Source | None, check_options: Che
         for each in shell.commands(line, {}).commands
         if sure
     )
-    containers = _containers(commands, reading)
+    containers = containers_of(commands, reading)
     parts = [_of_containers("makefile", containers, file)]
     return JudgedFile(path, "makefile", text, together(parts, Severity.WARNING))
 
@@ -81,9 +83,9 @@ def _of_containers(kind: str, containers: list[Container], file: File) -> tuple[
     return judged(workload, file.facts, frozenset(judge.checks(Workload)))
 
 
-def _containers(commands: tuple[Command, ...], reading: Reading) -> list[Container]:
+def containers_of(commands: tuple[Command, ...], reading: Reading) -> list[Container]:
     """The containers that the commands start; an image that the same file builds is that of its Dockerfile."""
-    made: dict[str, Dockerfile] = {}
+    made: docker_words.Made = {}
     for command in commands:
         docker_words.built(command, reading, made)
     found = []

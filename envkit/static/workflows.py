@@ -21,9 +21,10 @@ from envkit.model import Observed, Result, Severity, Span
 from envkit.records import dataclass
 from envkit.static import CheckOptions, JudgedFile
 from envkit.static.docker_words import container as container_of
+from envkit.static.scripts import containers_of
 from envkit.static.translated import FITS, File, built, instruction, joined, judged, ran, together
 from envkit.static.workloads import Reading, plain
-from envkit.subjects.dockerfile import Base
+from envkit.subjects.dockerfile import Base, Dockerfile
 from envkit.subjects.workload import Container, FileValue, Workload
 
 _EXPRESSION = re.compile(r"\$\{\{([^{}]*)\}\}")
@@ -64,7 +65,10 @@ def of_workflow(text: str, path: str, context: Source | None, check_options: Che
     try:
         for root in roots[:1]:
             for key, job in islice(root.pairs("jobs"), _JOBS):
-                parts += _job(root, job, file)
+                for subject, only in _job(root, job, file):
+                    parts.append(ran(subject, file, only))
+                    commands = tuple(command for step in subject.steps for command in step.commands if command.sure)
+                    containers += containers_of(commands, reading)
                 containers += _containers(root, key, job, reading)
     except TooLarge as error:
         return JudgedFile(path, "workflow", text, unreadable=str(error))
@@ -187,8 +191,8 @@ class _Setup:
     strange: bool = False
 
 
-def _job(root: Node, job: Node, file: File) -> Iterator[tuple[Result, ...]]:
-    """What the checks say of each combination of a job."""
+def _job(root: Node, job: Node, file: File) -> Iterator[tuple[Dockerfile, frozenset[str]]]:
+    """What each combination of a job makes, and the checks for it."""
     if job.get("steps") is None:
         return
     done: set[tuple[str, ...]] = set()
@@ -207,8 +211,7 @@ def _job(root: Node, job: Node, file: File) -> Iterator[tuple[Result, ...]]:
             continue
         done.add(said)
         subject = built(made, file, {base.reference: base}, "/bin/bash")
-        only = _asked(job, base, setup)
-        yield ran(subject, file, only)
+        yield subject, _asked(job, base, setup)
 
 
 def _asked(job: Node, base: Base, setup: _Setup) -> frozenset[str]:

@@ -179,6 +179,8 @@ def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]
         said = one.env.get("NVIDIA_VISIBLE_DEVICES")
         if said is None or not said.sure or said.value in ("", "none", "void"):
             continue
+        if workload.kind == "helm" and not one.gpus:
+            continue  # a chart may give GPUs by the runtime class alone, which only its templates show
         yield warning(
             f"`{one.name}` sets NVIDIA_VISIBLE_DEVICES={said.value}, which overrides the GPUs that the device "
             "plugin assigns",

@@ -22,7 +22,8 @@ def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
     for one in need_containers(workload):
         if one.image is None or one.base is None or not one.image.sure or not one.base.sure:
             continue
-        if one.local or (not one.gpus and not list(evident(one))):
+        asks = any(not request.resource.startswith(("amd.com/", "gpu.intel.com/")) for request in one.gpus)
+        if one.local or (not asks and not list(evident(one))):
             continue
         asked += 1
         if one.base.digest or (one.base.tag and not _LATEST.search(one.base.tag)):
