@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 
 import pytest
 from logs import reading
 
 from envkit.logs.reader import _matcher
+from envkit.logs.scan import Scanner
 from envkit.logs.words import Words
 
 KNOWN = [
@@ -111,3 +113,10 @@ def test_bars_that_each_tell_an_error_are_counted_and_the_one_error_among_them_i
     assert [event.category for event in seen.events] == ["illegal-memory-access"]
     (file,) = seen.files
     assert max(line.times for line in file.loud) > 1_000  # some are read, the others counted
+
+
+def test_of_a_flood_of_unlike_lines_few_are_read_from_the_first_block_on() -> None:
+    chance = random.Random(5)
+    text = "".join("".join(chance.choices("ghjkmnopqrtuvwxyz", k=6)) + " failed\n" for _ in range(30_000))
+    scanner = Scanner(_matcher().worth, lambda: _matcher().strong, lambda shape: True, 1)
+    assert sum(1 for _ in scanner.pieces(io.BytesIO(text.encode()))) < 3_000

@@ -551,11 +551,15 @@ class _Walk:
         if self._unlike >= _LOUD_SHAPES:
             return self._worded(hot)
         kept: dict[bytes, _Kind] = {}
+        rest: dict[bytes, bytes] = {}
         kinds = self._kinds
         keys = b"\n".join(hot).translate(None, _NUMBERS).split(b"\n")
         for shape, key in zip(hot, keys, strict=True):
             kind = kinds.get(key, _NEW)
             if kind is _NEW:
+                if self._unlike >= _LOUD_SHAPES:
+                    rest[shape] = hot[shape]
+                    continue
                 self._unlike += 1
                 kind = kinds[key] = _Kind() if self._sure(shape) else None
             if kind is None:
@@ -567,7 +571,7 @@ class _Walk:
                     continue
                 self._due.add(shape)
             kept[shape] = kind
-        return kept
+        return kept | self._worded(rest) if rest else kept
 
     def _worded(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
         """What of a flood of thousands that are not alike is worth reading: of what holds the same words of signatures
