@@ -22,6 +22,13 @@ def test_faults_of_a_network_are_found_and_nobody_else_accused(nodes: int, kind:
         assert wrong == [], (seed, made.faults, wrong)
 
 
+def test_a_bad_node_is_found_beside_one_that_fails_now_and_then() -> None:
+    """Whose trials fail with the same partners, so that these look as bad."""
+    made = model.drawn(20114, 64, groups=False)
+    assert [each.firm for each in made.faults] == [False, True, True]
+    assert model.wrongly(made, made.run("pairs"), False) == []
+
+
 def planted(many: int, *faults: Fault, domains: int = 0) -> Network:
     return Network(model.fleet_of(many, domains), list(faults), model.random.Random(1))
 

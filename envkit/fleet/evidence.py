@@ -21,6 +21,7 @@ Domain = tuple[str, ...]
 _HEALTHY_PARTNERS = 2  # with which a node has to fail
 FEW = 12  # nodes of a fleet in which faults of several links and boundaries easily meet at one innocent node
 _SMALL_PARTNERS = 4  # with which a node of such a fleet has to fail, or with all there are
+_MANY = 5  # partners with which a node fails that is the reason of it, steady or not
 _WAYS = 3  # home partners and other domains, where fewer than two healthy nodes are at home
 _BAD_TRIALS = 3  # of a node: two, and one that confirms them; each with another partner as far as there are some
 _LINK_TRIALS = 2  # of a link: one, and one that confirms it
@@ -205,10 +206,12 @@ class Evidence:
         return met.issuperset(other for other in self.fleet.nodes if other not in (name, *self.accused))
 
     def _doubtful(self, other: str, name: str) -> bool:
-        """Whether a partner also failed with a healthy node that is not ``name``, at home, and may be bad itself."""
+        """Whether a partner also failed with a healthy node that is not ``name``, at home, and may be bad itself; one
+        that fails with many is the reason by itself, though it passed now and then."""
         for one in self.bad[other]:
             third = one.nodes[one.nodes[0] == other]
-            if third != name and self.good[third] and self.fleet.domain(third) == self.fleet.domain(other):
+            at_home = self.fleet.domain(third) == self.fleet.domain(other)
+            if third != name and self.good[third] and at_home and len(self.failed_with(third)) <= _MANY:
                 return True
         return False
 
