@@ -299,6 +299,26 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
     )
 
 
+def never_built(variant: str, facts: Facts) -> bool:
+    """Whether no torch was built as ``variant`` ("cuXYZ") though others were for later CUDAs, so that none will be."""
+    known = {row.variant for row in facts.torches_all if row.variant.startswith("cu")}
+    return variant not in known and any(_digits(other) > _digits(variant) for other in known)
+
+
+def near_variants(variant: str, facts: Facts) -> list[str]:
+    """The two builds whose CUDAs are nearest to that of ``variant``, the older one first."""
+    known = {row.variant for row in facts.torches_all if row.variant.startswith("cu")}
+    below = [each for each in known if _digits(each) < _digits(variant)]
+    above = [each for each in known if _digits(each) > _digits(variant)]
+    return [max(below, key=_digits)] * bool(below) + [min(above, key=_digits)] * bool(above)
+
+
+def _digits(variant: str) -> tuple[int, ...]:
+    """The CUDA of a variant: its last digit is the minor."""
+    text = variant.removeprefix("cu")
+    return (int(text[:-1]), int(text[-1])) if text.isdigit() and len(text) > 1 else ()
+
+
 def ptx_isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
     """The newest PTX that a toolkit of ``cuda`` writes and its driver compiles; raises Unknown beyond the table."""
     older = [row for row in facts.ptx_isas if row.cuda <= cuda.upto(2)]

@@ -56,9 +56,32 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
             continue
         if misfit and not _there(dockerfile, one):
             yield error(f"{misfit.message}, so that the build ends here", one.span, misfit.facts, misfit.fix)
+    for one in _newest_asked(dockerfile):
+        variant = variant_of(one.index)
+        asked += 1
+        if not fit.never_built(variant, facts):
+            continue
+        yield error(
+            f"no release of torch was built as {variant}, so that its index holds none and the build ends here",
+            one.span,
+            {f"no {variant} among the builds of torch": "facts: the builds of each release"},
+            f"take an index that there is: {', '.join(fit.near_variants(variant, facts))}",
+        )
     skip_if(not asked, "no build of torch is named")
     # A release that the facts do not list is most likely one that came after them, and the installer says what lacks.
     unknown_if(open_, open_, Severity.WARNING)
+
+
+def _newest_asked(dockerfile: Dockerfile) -> Iterator[Install]:
+    """Each surely done install of torch without a version that has one index alone, and that one of builds for a
+    CUDA."""
+    seen: set[Span] = set()
+    for _, _, one in reached_installs(dockerfile):
+        free = one.sure and not (one.version or one.local or one.url or one.constraint or one.locked or one.marker)
+        alone = variant_of(one.index).startswith("cu") and not (one.extra_indexes or one.find_links or nightly(one))
+        if one.name == "torch" and one.manager in _FROM_INDEX and free and alone and one.span not in seen:
+            seen.add(one.span)
+            yield one
 
 
 def torch_index_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
