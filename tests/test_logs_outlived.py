@@ -132,12 +132,25 @@ ENDED_NOTHING = [
         "unknown",
         OPEN,
     ),
+    case(
+        "logged, and more work",
+        f"INFO:serve:request 1 served\nERROR:serve:request 2\n{RAISED}torch.OutOfMemoryError: {OOM}\n"
+        "INFO:serve:request 3 served\nINFO:serve:request 4 served\n",
+        "unknown",
+        OPEN,
+    ),
     case("no monitor", "nvidia-smi not found, GPU metrics are disabled\nserving on :9100\n", "unknown", OPEN),
     case("caught, then another", f"caught: {OOM}\nretry\n{RAISED}ValueError: batch is odd\n", "program-bug", INNOCENT),
 ]
 
 # What is like them and did end a program.
 ENDED_IT = [
+    case(
+        "what others write at its end",
+        f"{STEPS}{RAISED}torch.OutOfMemoryError: {OOM}\nwandb: Run history: loss 1\nwandb: Synced 5 files\n",
+        TRIED,
+        "out-of-memory",
+    ),
     case("tried again in vain", f"retrying\n{RAISED}torch.OutOfMemoryError: {OOM}\n", TRIED, "out-of-memory"),
     case("tried twice", f"attempt 1: {OOM}\nattempt 2: {OOM}\ngiving up\n", TRIED, "out-of-memory"),
     case("no driver, and no more", f"{RAISED}{NO_DRIVER}", "no-gpu-or-driver|container-config", "cuda-init-no-device"),

@@ -23,11 +23,11 @@ import public_logs  # noqa: E402
 STORIES = HERE.parent / "docs" / "stories" / "logs.md"
 LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
-OPEN = ("capture-first-matmul", "cupy-no-cuda")
+OPEN = ("capture-first-matmul", "compile-own-mistake", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-# Least shares of right kinds, causes and evidence.  "later" are programs of somebody who had not seen the rules: what
-# was right when the rules first met them.
-LEAST = {"tune": (0.93, 0.88, 0.93), "held": (0.93, 0.88, 0.93), "later": (0.87, 0.85, 0.92)}
+# Least shares of right kinds, causes and evidence.  "held" was set aside until it was opened; "later" are programs of
+# somebody who had not seen the rules: what was right when the rules first met them.
+LEAST = {"tune": (0.97, 0.97, 0.97), "held": (0.97, 0.97, 0.97), "later": (0.87, 0.85, 0.92)}
 
 
 @cache
@@ -55,7 +55,7 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
 
 
 @pytest.mark.slow  # explains hundreds of whole outputs
-@gathered(row.id for row in public_logs.expectations(LIST) if row.part == "tune" and not row.id.startswith(OPEN))
+@gathered(row.id for row in public_logs.expectations(LIST) if row.part != "later" and not row.id.startswith(OPEN))
 def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     row, answer = next(each for each in answers() if each[0].id == id)
     wrong = public_logs.hold(row, answer, public_logs.Figures())
@@ -65,7 +65,7 @@ def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
 @pytest.mark.slow  # explains hundreds of texts
 @pytest.mark.parametrize("part", LEAST)
 def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
-    """The parts that are set aside are asked for shares alone, so that nobody tunes to their texts."""
+    """The part that is set aside is asked for shares alone, so that nobody tunes to its texts."""
     mine = [(row, answer) for row, answer in answers() if row.part == part]
     figures = public_logs.Figures()
     for row, answer in mine:
@@ -75,7 +75,7 @@ def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
     assert share["category"] >= kind and share["cause class"] >= cause, share
     assert share["evidence, any role"] >= evidence, share
     sure = Counter(right(row, answer) for row, answer in mine if answer.confidence >= SURE)
-    assert sure[True] >= 0.85 * sure.total()  # what says 0.8 is to be right in 75 to 90 of 100, what says 0.95 in more
+    assert sure[True] >= 0.9 * sure.total()  # what says 0.8 is to be right in 75 to 90 of 100, what says 0.95 in more
 
 
 @pytest.mark.slow  # explains whole outputs

@@ -99,6 +99,7 @@ _MET = re.compile(
     r"|\brestart(?:ed|ing)\b"
 )
 _SAYS = 3  # lines before or after the error
+_GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
@@ -252,34 +253,38 @@ def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
 
 
 def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether a line that stands by itself, in no traceback, is not where its process ended: an exception that the
-    line does not explain did that, or lines follow that speak of nothing but work."""
+    """Whether a line that stands by itself, or in a traceback that a logger wrote, is not where its process ended: an
+    exception that the line does not explain did that, or lines follow that speak of nothing but work."""
     noted = event.category not in _INNOCENT or _only_noted(event.line)
     if event.role is not Role.ROOT or not noted or event.has("late") or event.has("device"):
         return False
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
-    if any(_holds(trace, event.line) for trace in traces):
+    own = next((trace for trace in traces if _holds(trace, event.line)), None)
+    if own is not None and not _is_logged(own, seen):
         return False
-    at = event.line.number
+    at = event.line.number if own is None else own.line.number
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if later:
         return _unrelated(later, event, events)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
-    after = {number: line for number, line in lines.items() if number > at and line.text[:1] != " "}
+    after = {number: line for number, line in lines.items() if number > at and not _GOES_WITH.match(line.text)}
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    first = not any(n < at and each.process == event.line.process and _is_output(each) for n, each in lines.items())
-    if (
-        event.has("sticky")
-        or event.signature.id.startswith("install-")
-        or (first and not event.has("warning"))
-        or len(after) < (_STEPS if first else 1)
-    ):
+    first = not any(n < at and each.process == event.line.process and is_output(each) for n, each in lines.items())
+    least = _STEPS if first or event.has("sticky") or own is not None else 1
+    install = event.signature.id.startswith("install-")
+    if install or (first and not event.has("warning")) or len(after) < least:
         return False
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
         return False
     return not any(_ILL.search(line.text) or _BAD_END.search(line.text) for line in after.values())
+
+
+def _is_logged(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether a logger wrote it, behind a line of its own: Python itself writes none with a level."""
+    lines = (*seen.head, *seen.tail, *seen.loud)
+    return bool(trace.first.level) or any(line.level and line.number == trace.first.number - 1 for line in lines)
 
 
 def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]) -> bool:
@@ -335,7 +340,7 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     ]
 
 
-def _is_output(line: Line) -> bool:
+def is_output(line: Line) -> bool:
     """Whether it is what a program prints of its work, and no warning."""
     return line.level.lower() in ("", "info", "debug", "notice") and not _WARNS.search(line.text)
 

@@ -9,7 +9,7 @@ from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
-from envkit.logs.story import Story, went_on
+from envkit.logs.story import Story, is_output, went_on
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -30,7 +30,9 @@ _ENDED_WELL = re.compile(
 _NOTHING_FAILED = re.compile(
     r"\b(?:exit(?:ed)?|ended)(?: with)?(?: exit)?(?: code| status)?:? 0\.?$|^OK(?: \(|$)|^build succeeded\b"
     r"|^100% tests passed\b|^BUILD SUCCESSFUL\b"
-    r"|(?i:^(?:all )?(?:done|finished|completed|success)[.!]?(?:$|,| in \d))"
+    r"|(?i:^(?:all )?(?:done|finished|completed|success|ok|passed|bye)[.!]?(?:$|,| in \d))"
+    r"|(?i:\b(?:saved|wrote|written|stored) (?:to |in |checkpoint|model|report|\S{1,80}[./]\S))"
+    r"|(?i:\ball (?:is )?(?:ok|well|good|passed)[.!]?$)"
 )
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
@@ -191,10 +193,19 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _passed(line: Line, seen: FileSeen) -> bool:
     """Whether the process made steps after the line, and nothing was said behind them of an end that was not good."""
-    steps = went_on(line, seen)
+    steps = went_on(line, seen) or _worked_on(line, seen)
     last = max(steps, default=0)
     ends = (each for each in (*seen.tail, *seen.loud) if each.number > last)
     return len(steps) >= _STEPS and not any(speaks(each) or _WRAPPER.search(each.text) for each in ends)
+
+
+def _worked_on(line: Line, seen: FileSeen) -> list[int]:
+    """The numbers of the lines behind one that the program printed something before, if the last of them ends well."""
+    mine = [each for each in seen.tail if each.process == line.process and is_output(each)]
+    began = any(each.number < line.number and is_output(each) and each.process == line.process for each in seen.head)
+    after = [each.number for each in mine if each.number > line.number]
+    well = bool(mine) and bool(_ENDED_WELL.search(mine[-1].text) or _NOTHING_FAILED.search(mine[-1].text))
+    return after if began and well else []
 
 
 def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
