@@ -73,8 +73,8 @@ def test_another_major_is_an_error_only_where_torch_surely_refuses_the_compiler(
         ("torch", Outcome.FAIL),  # every newest one is for a later major
         ("'torch>=2.8.0'", Outcome.FAIL),
         ("'torch<2.1'", Outcome.UNKNOWN),  # the newest of them is for a CUDA 11
-        ("torch torchvision==0.15.2", Outcome.UNKNOWN),  # it asks for a torch of its time
-        ("torch xformers==0.0.22", Outcome.UNKNOWN),
+        ("torch torchvision==0.15.2", Outcome.PASS),  # it asks for a torch of its time, for a CUDA 11
+        ("torch xformers==0.0.22", Outcome.PASS),
         ("torch --index-url https://wheels.example.com/ours", Outcome.UNKNOWN),
         ("torch -r more.txt", Outcome.UNKNOWN),
     ],

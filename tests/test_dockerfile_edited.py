@@ -39,7 +39,11 @@ def test_what_is_copied_is_read_in_its_new_place(tmp_path: Path, run: str, versi
     ("run", "names", "version"),
     [
         ("sed -i '/torch/d' {0} && pip install -r {0}", "numpy", ""),
-        ("sed -i.bak -e '/^torch==/d' {0}; pip install -r {0}", "numpy torchvision", ""),
+        (
+            "sed -i.bak -e '/^torch==/d' {0}; pip install -r {0}",
+            "numpy torchvision",
+            "2.1.0",
+        ),
         ("sed -Ei 's/torch==2.1.0/torch==2.6.0/' {0} && pip install -r {0}", "numpy torch torchvision", "2.6.0"),
         ("sed --in-place s/a/b/ /app/{0} && pip install -r {0}", "numpy torch torchvision", "2.1.0"),
         ("sed -i -e '/numpy/d' -e 's|2.1.0+cu118|2.4.0|' {0} && pip install -r {0}", "torch torchvision", "2.4.0"),
@@ -47,7 +51,7 @@ def test_what_is_copied_is_read_in_its_new_place(tmp_path: Path, run: str, versi
         ("sed -i 's/TORCHV/x/I' {0} && pip install -r {0}", "numpy torch xision", "2.1.0"),
         ("sed '/torch/d' {0} > /tmp/r.txt && pip install -r /tmp/r.txt", "numpy", ""),
         ("grep -v '^torch' {0} > /tmp/r.txt && pip install -r /tmp/r.txt", "numpy", ""),
-        ("grep -vE '^(torch|numpy)([<>=!~].*)?$' {0} > r.txt && pip install -r r.txt", "torchvision", ""),
+        ("grep -vE '^(torch|numpy)([<>=!~].*)?$' {0} > r.txt && pip install -r r.txt", "torchvision", "2.1.0"),
         (r"grep -v 'torch\|numpy' {0} > r.txt; pip install -r r.txt", "", ""),
         ("grep -iF -e TORCH== -e NUMPY {0} > r.txt && pip install -r r.txt", "numpy torch", "2.1.0"),
         ("egrep 'torch(vision)?=' {0} > r.txt && pip install -r r.txt", "torch torchvision", "2.1.0"),

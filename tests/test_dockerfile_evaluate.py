@@ -26,6 +26,9 @@ TABLE = (Path(__file__).parent / "data" / "dockerfile_fields.txt").read_text("ut
 _FILE = re.compile(r"^--- (\S+) ---\n", re.MULTILINE)
 
 
+WHL = "https://download.pytorch.org/whl"
+
+
 def evaluated(text: str) -> Dockerfile:
     """A Dockerfile, with what follows it after lines of dashes as its build context."""
     main, *others = _FILE.split(text)
@@ -115,6 +118,25 @@ def test_torches_are_all_that_get_installed_and_the_last_one_stays() -> None:
         ("pip", "2.2.0", "12.1"),
         ("pip", "2.3.0", "11.8"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "version", "cuda"),
+    [
+        ("RUN pip install torch\nRUN pip install torchtext==0.15.2", "2.0.1", "11.7"),
+        ("RUN pip install torch torchvision==0.16.0", "2.1.0", "12.1"),
+        ("RUN pip install torchvision==0.16.0\nRUN pip install torch", "2.1.0", "12.1"),
+        ("RUN pip install torch==2.1.0\nRUN pip install --no-deps torchtext==0.15.2", "2.1.0", "12.1"),
+        ("RUN pip install torch==2.1.0\nRUN pip install vllm", None, None),  # which vllm asks for which is not said
+        (f"RUN pip install torch==2.1.0 --index-url {WHL}/cu118\nRUN pip install -U torch==2.1.0", "2.1.0", "11.8"),
+        (f"RUN pip install torch==2.1.0\nRUN pip install -U torch==2.1.0 --index-url {WHL}/cu118", "2.1.0", "11.8"),
+    ],
+)
+def test_a_package_that_asks_for_one_torch_exactly_decides_which_one_stays(
+    lines: str, version: str | None, cuda: str | None
+) -> None:
+    dockerfile = evaluated(f"FROM python:3.10-slim\n{lines}\n")
+    assert (dockerfile.torch_version.value, dockerfile.torch_cuda.value) == (version, cuda)
 
 
 def test_an_uninstalled_torch_is_gone() -> None:

@@ -298,6 +298,8 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Publish
     unknown: _Published = Observed.lost("the facts do not list the tags of this CUDA"), ()
     version, minor = Cuda(cuda), Cuda(cuda).upto(2)
     lists = {str(known): tags for known, tags in facts.whole_lists.items()}
+    if _FLAVORED.fullmatch(tag) and version.major <= _last_alias(facts):
+        return unknown  # NVIDIA's own Dockerfiles name none of these aliases, of which some were published
     if cuda in lists:
         return _never(tag, lists[cuda])
     listed = [known for known in lists if Cuda(known).upto(2) == minor]
@@ -313,6 +315,16 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Publish
     if not newer or toolkits is None or (toolkits and not whole) or version in toolkits:
         return unknown
     return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
+
+
+_FLAVORED = pattern(r"[0-9]+(?:\.[0-9]+)+(?:-cudnn[0-9.]*)?-(?:base|runtime|devel)")  # no system
+
+
+def _last_alias(facts: Facts) -> int:
+    """The newest major of CUDA of which a tag is known that names no system."""
+    return max(
+        (cuda.major for cuda, tags in facts.whole_lists.items() if any(map(_FLAVORED.fullmatch, tags))), default=0
+    )
 
 
 def _never(tag: str, tags: frozenset[str]) -> _Published:

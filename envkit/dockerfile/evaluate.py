@@ -550,6 +550,27 @@ class _Reader:
             torch = torches.of_install(install, near, base, self.facts, arm=arm)
             if not _satisfied(install, state.torches, torch, self.facts):
                 state.torches.append(torch)
+        if base is not None:
+            self._brought_along(installs, base, state)
+
+    def _brought_along(self, installs: list[Install], base: Base, state: _State) -> None:
+        """Puts the torch that a package of one command asks for exactly in the place of the one there was."""
+        own = [i for i in installs if torches.is_torch(i) and i.sure]
+        if any(i.version or i.url or i.locked or i.manager not in ("pip", "uv") for i in own):
+            return  # the same release, or the installer refuses the two
+        for install in installs:
+            near = [i for i in state.torches if not i.prefix or not install.prefix or i.prefix == install.prefix]
+            there = near[-1] if near else None
+            torch = torches.brought(install, there, base, self.facts, arm=self._arm(len(self.stages)))
+            if torch is None:
+                continue
+            if there is not None and there.install is not None and any(i.span == there.span for i in own):
+                # One resolver chooses both, from what the requirement of torch itself allows.
+                if install.version and allows(there.install.specifier, torch.version.value or "") is not False:
+                    state.torches[state.torches.index(there)] = replace(torch, span=there.span, install=there.install)
+                return
+            state.torches.append(torch)
+            return
 
     def _arm(self, index: int) -> bool:
         base = self.begun[2] if self.begun else self.stages[index].base
@@ -781,10 +802,15 @@ def _decides(install: Install) -> tuple[object, ...]:
 
 def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts) -> bool:
     """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
-    told = install.url or {"--upgrade", "--force-reinstall", "--target"} & install.options
-    if install.manager not in ("pip", "uv") or told or not before:
+    if install.manager not in ("pip", "uv") or install.url or not before:
         return False
     there = before[-1]
+    if {"--force-reinstall", "--target"} & install.options:
+        return False
+    # To upgrade is to look for a newer one; the same release of the default index is older than any of its builds.
+    pinned_again = install.version == there.version.value and not (install.index or install.extra_indexes)
+    if "--upgrade" in install.options and not (install.manager == "pip" and pinned_again and not install.find_links):
+        return False
     # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
     if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
         return False

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from envkit.dockerfile.requirements import allows
-from envkit.facts import Facts
+from envkit.facts import Facts, TorchNeedRow
 from envkit.model import Observed, Reason
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Install, Torch
@@ -74,6 +75,47 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
         method = install.manager
     python = Observed(install.python or None, "", "" if install.python else "not known")
     return Torch(version, cuda, method, install.span, install, python, install.prefix)
+
+
+def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
+    """What a package asks of torch where its installer surely heeds that; None where that is not known.
+
+    Of a name alone pip and uv take the newest release, whichever torch is there.  Source: Requires-Dist.
+    """
+    if install.manager not in ("pip", "uv") or not install.sure or install.constraint or install.marker:
+        return None
+    if install.url or install.locked or "--no-deps" in install.options or install.name == "torch":
+        return None
+    if install.version:
+        return facts.torch_need(install.name, install.version)
+    return None if install.specifier else facts.torch_needs_of.get(install.name, (None,))[-1]
+
+
+def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, arm: bool = False) -> Torch | None:
+    """The torch that comes as what ``install`` asks for exactly, in the place of ``there``; None where none does.
+
+    A package that is named without its release takes today's, so that the release of its torch is not determined.
+    """
+    row = wanted_by(install, facts)
+    exact = _EXACT.fullmatch(row.torch or "") if row is not None else None
+    if row is None or exact is None:
+        return None
+    known = there.version.value if there is not None else None
+    if not install.version and (known is None or _parts(known) == _parts(exact[1])):
+        return None
+    if known is not None and _parts(known) == _parts(exact[1]):
+        return None
+    if there is not None and there.method == "base" and base.family == "ngc":
+        return None  # its pip holds NVIDIA's own build by a constraint
+    asked = replace(install, name="torch", version=exact[1], specifier=row.torch or "", local="", extras=())
+    found = of_install(asked, (), base, facts, arm=arm)
+    if install.version:
+        return replace(found, install=install)
+    why = f"{install.span.place} names no release of {install.name}, which decides it"
+    return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+_EXACT = pattern(r"==\s*([0-9]+(?:\.[0-9]+)+)")
 
 
 # What decides which CUDA conda's torch is for, most wanted first.

@@ -28,6 +28,7 @@ from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 _COMPUTED = pattern(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
 _PYTHON_MANAGERS = ("pip", "uv", "poetry")
 _ON_INDEX = ("torch", "torchvision", "torchaudio")
+_BRINGING = (*_ON_INDEX, "vllm", "sglang")  # each release of theirs asks for one torch
 _HOLDS_TORCH = pattern(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
 
 
@@ -35,6 +36,9 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """An exact version, an address, a lock or a constraint decides which torch gets installed."""
     need_stages(dockerfile)
     mate = _mate_without_torch(dockerfile)
+    if mate is None and dockerfile.torch is not None and dockerfile.torch.version.missing:
+        last = dockerfile.torch.install  # a package that asks for one torch, and is named without a release itself
+        mate = last if last is not None and last.name != "torch" else None
     if mate is not None:
         message = f"{mate.name}{mate.specifier} brings torch along, and no exact version of either is given"
         fix = f"pin both, `torch==X.Y.Z` and the {mate.name} of that release"
@@ -72,10 +76,10 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 
 def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
-    """The torchvision or torchaudio that gets torch as what it requires, where nothing else asks for torch."""
+    """What asks for one torch and gets it as what it requires, where nothing else asks for torch."""
     if dockerfile.torch is not None or any(each.name == "torch" for each in dockerfile.installs):
         return None
-    mates = [each for each in dockerfile.installs if each.name in _ON_INDEX and each.sure and not each.constraint]
+    mates = [each for each in dockerfile.installs if each.name in _BRINGING and each.sure and not each.constraint]
     if any(fit.settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
         return None
     return next((each for each in mates if not _may_hold_torch(_base_of(dockerfile, each))), None)
@@ -253,6 +257,9 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     yield from _newest_alone(alone, torch, facts)
     open_ = ""
     for mate in fixed:
+        torch = _met_by(mate, dockerfile) or torch
+        if torch.version.value is None:
+            continue
         try:
             misfit = fit.pair_misfit(mate.name, mate.version, torch.version.value, facts)
         except Unknown as unknown:
@@ -327,6 +334,13 @@ def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"[0-9]+", version.partition("+")[0])))
+
+
+def _met_by(mate: Install, dockerfile: Dockerfile) -> Torch | None:
+    """The torch that was there when ``mate`` brought its own in its place; None where it brought none."""
+    near = [one for one in dockerfile.torches if not one.prefix or not mate.prefix or one.prefix == mate.prefix]
+    at = next((n for n, one in enumerate(near) if one.install == mate), 0)
+    return near[at - 1] if at else None
 
 
 def _there_already(install: Install, before: Install | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import variant_of
+from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
@@ -55,10 +55,12 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     skip_if(not here, "the base that torch is installed on has no CUDA")
     known = [(one, base, stack.cuda_of_base(base)) for one, base in here if stack.cuda_of_base(base)]
     if not known:
+        skip_if(_chosen_by_another(torch), "another package brings the torch, and the base's CUDA is not known")
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
     cuda, build = stack.said(torch.cuda), None
     skip_if(cuda == "cpu", "the torch is a build for the CPU")
     if not cuda:
+        skip_if(_chosen_by_another(torch), "another package brings the torch, and no file determines which")
         build = stack.least_build(torch, dockerfile, facts)
         if build is None:
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
@@ -66,6 +68,11 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     # The stage with another CUDA than torch's is the one to speak of.
     chosen = next((one for one in known if stack.minor(one[2]) != stack.minor(cuda)), known[0])
     return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, along.by.name if along is not None else "")
+
+
+def _chosen_by_another(torch: Torch) -> bool:
+    """Whether a package that asks for one torch exactly brought it."""
+    return torch.install is not None and torch.install.name != "torch"
 
 
 def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[CudaBuildStep, ...]:
@@ -203,14 +210,15 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
         yield moved
     for before, after in pairwise(torches):
         why = _differs(before, after, facts)
-        if not why:
-            continue
+        if not why or (_chosen_by_another(after) and _release_of_index(before)):
+            continue  # the latter is for torch-rejected and torchvision-mismatch to say
         earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
         beside = before.method == "base" and _apart(after)
+        one = after.install
+        who = f"{one.name}{one.specifier} here" if one is not None and _chosen_by_another(after) else "this line"
         yield warning(
-            f"{earlier} {old}, and this line puts {new} "
-            + (f"beside it, into {after.prefix}" if beside else _IN_PLACE),
+            f"{earlier} {old}, and {who} puts {new} " + (f"beside it, into {after.prefix}" if beside else _IN_PLACE),
             after.span,
             {old: before.span.place, new: why},
             "start from a base without torch, or install into the base's own Python"
@@ -237,9 +245,15 @@ def _of_base(dockerfile: Dockerfile) -> Torch | None:
     return Torch(base.torch, base.torch_cuda, "base", base.span)
 
 
+def _release_of_index(torch: Torch) -> bool:
+    """Whether a torch is a release that is known, from an index, a channel or an image."""
+    named = torch.install is None or not (torch.install.url or torch.install.locked)
+    return named and stack.said(torch.version).replace(".", "").isdigit()
+
+
 def _named(torch: Torch) -> str:
     version, cuda = stack.said(torch.version), stack.said(torch.cuda)
-    asked = torch.install.specifier if torch.install is not None else ""
+    asked = torch.install.specifier if torch.install is not None and not _chosen_by_another(torch) else ""
     text = f"torch {version}" if version else f"torch{asked}" if asked else "the newest torch"
     return text if not cuda else f"{text} for the CPU" if cuda == "cpu" else f"{text} for CUDA {cuda}"
 
@@ -254,13 +268,29 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     install = after.install
     if install is None:
         return ""
-    if (old == new or not new) and _changes_cuda(before, after, install, new):
+    if (old == new or not (old and new)) and _changes_cuda(before, after, install, new):
         return after.cuda.via or after.span.place
     if not old:
-        return ""
+        return _newer_before(before, new, facts) if new else ""
     if new and before.method == "base" and unreleased(old):
         return after.span.place  # NVIDIA's own build of an unreleased version
     return "" if new else _upgraded(old, after, install, facts)
+
+
+def _newer_before(before: Torch, new: str, facts: Facts) -> str:
+    """Why a torch without a version was surely newer than ``new``, "" where it may not have been."""
+    one = before.install
+    free = one is not None and one.manager in ("pip", "uv") and not (one.specifier or one.url or nightly(one))
+    if one is None or not free or not one.python or _chosen_by_another(before) or not one.sure:
+        return ""
+    known = not one.index or variant_of(one.index) or re.search(r"/simple/?$", one.index)
+    if not known or one.extra_indexes or one.find_links:
+        return ""
+    newest = newest_for(one, variant_of(one.index) or None, facts)
+    row = next(iter(facts.torch_builds(newest)), None) if newest else None
+    if row is None or _release(newest) <= _release(new):
+        return ""
+    return f"the newest there is {newest} [{cited(row)}]"
 
 
 def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bool:
@@ -333,7 +363,8 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     backend = torch.install is not None and "--torch-backend=auto" in torch.install.options
     cuda = stack.said(torch.cuda)
     if cuda != "cpu" and not backend:
-        if not cuda and torch.install is not None and (torch.install.index or torch.install.url):
+        left = torch.install is not None and not _chosen_by_another(torch)
+        if not cuda and left and torch.install is not None and (torch.install.index or torch.install.url):
             raise Unknown(f"which build of torch gets installed was not observed: {torch.cuda.missing}")
         return
     base_cuda = base.cuda.need(f"the CUDA of {base.reference}")

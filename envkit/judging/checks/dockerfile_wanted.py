@@ -189,7 +189,7 @@ def _lives(one: Install, facts: Facts) -> bool:
 def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Commands]) -> _There | None:
     """A torch whose release is known; None for others and for NVIDIA's builds of unreleased ones."""
     version = stack.said(torch.version)
-    if not version or not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv"):
+    if not version or not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv", "conda"):
         return None
     if torch.install is None:
         return _There(version, torch.span, -1, torch.prefix, {})
