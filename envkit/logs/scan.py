@@ -605,9 +605,9 @@ class _Walk:
 
     def _parts(self, text: bytes) -> list[bytes]:
         """What each line holds of the parts of signatures' words, one after the other."""
-        known = self._strong().parts | {b"\n"}
-        parts = text.translate(LETTERS).replace(b"\n", b" \n ").split(b" ")
-        return b" ".join(filter(known.__contains__, parts)).split(b"\n")
+        known = self._strong().parts | {b"|"}
+        parts = text.translate(LETTERS).replace(b"\n", b" | ").split()
+        return b" ".join(filter(known.__contains__, parts)).split(b"|")
 
     def _of_words(self, shape: bytes, word: bytes, parts: bytes) -> _Kind | None:
         """The kind of the shapes that hold this word and these parts of words, in whatever order and number."""
