@@ -594,13 +594,14 @@ _TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.
 _DATA = re.compile(
     r"[\[{,(] ?\"(?!(?:\w{0,20}_)?(?:msg|message|error|err|exception|reason|stderr|stdout|log|line|details?|traceback"
     r"|cause)\")"
-    r"[\w -]{1,60}\": ?\"[^\"\n]{0,2000}$"
+    r"[\w -]{1,60}\": ?\"[^\"\n]{0,300}$"
 )
-_COLUMNS = re.compile(
-    r"[\w./:-]{1,60}(?:,|\t| {2,}| {0,8}\| {0,8})(?:[^,|\t\n]{0,60}(?:,|\t| {2,}| {0,8}\| {0,8})){0,6}"
-    r"(?<![:\w])(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)"
-    r"(?:,\"?|\t| {2,}| {0,8}\| {0,8})(?:[\w. ]{1,40}(?:[Ee]rror|Exception): ){0,2}(?:an? )?$"
+_FIRST_COLUMN = re.compile(r"[\w./:-]{1,60}(?:,|\t|  | ?\|)")
+_STATE_COLUMN = re.compile(
+    r"(?:,|\t|  |\|) ?(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)(?:,\"?|\t| {2,8}| {0,8}\| {0,8})"
+    r"(?:[\w.]{1,40} ?(?:[Ee]rror|Exception): |[\w.]{0,40}(?:Error|Exception): ){0,2}(?:an? )?$"
 )
+_LEAD = 400  # characters before the words of an error that are looked at for what they stand in
 _NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
 # a line of source code that a compiler or BuildKit shows, by its number
 _EXCERPT = re.compile(r"\s{0,8}\d{1,6} {1,4}\| ")
@@ -628,11 +629,14 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     lead = match.lead
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
         return False  # the command itself is what the row asks for
-    if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT, _COLUMNS)):
+    if said.prompt or any(shape.match(lead) for shape in (_COMMENT, _TABLE, _TESTED, _EXCERPT)):
         return said.prompt or not _HEADED.match(lead)
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
         return True
-    if _DATA.search(lead) or (lead.count("`") % 2 and _SPEAKER.search(lead)):
+    near = lead[-_LEAD:]
+    if _DATA.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
+        return True
+    if lead.count("`") % 2 and _SPEAKER.search(near):
         return True
     if _NONE.match(line.text, len(lead) + _length(match, line.text[len(lead) :])):
         return True
