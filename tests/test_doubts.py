@@ -30,7 +30,7 @@ DOWNLOADED = "RUN pip install -r https://a.example/requirements.txt\n"
 # A check, a file in which its doubt could be an error, and a twin in which it could be a warning at most, or nothing.
 PAIRS = {
     "torchvision pinned beside what was not read": (
-        "torchvision-mismatch", f"{PLAIN}{UNREAD}RUN pip install torchvision==0.21.0\n", f"{PLAIN}{UNREAD}",
+        "torchvision-mismatch", f"{PLAIN}{VISION}{UNREAD}", f"{PLAIN}{UNREAD}",
     ),
     "torchvision pinned beside a list of other people's": (
         "torchvision-mismatch",

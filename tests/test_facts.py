@@ -801,6 +801,7 @@ def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None
 ELSEWHERE = {
     "frameworks.py": {"flash-attn", "vllm", "deepspeed"},
     "_cuda_stack.py": {"vllm"},
+    "dockerfile_pins.py": {"vllm"},
     "launch_limits.py": {"deepspeed"},
 }
 

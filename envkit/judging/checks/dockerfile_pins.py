@@ -17,6 +17,7 @@ from envkit.judging.checks._dockerfile import (
     own,
     reached,
     reached_installs,
+    unknown_if_unread,
     worth_on,
 )
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
@@ -237,6 +238,10 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     """torchvision and torchaudio were made for the torch beside them, and for the same CUDA."""
     try:
         torch = need_torch(dockerfile)
+        if torch.install is not None and torch.install.name in ("torchvision", "torchaudio"):
+            # It comes along, and a list that is installed later may name another.
+            later = [one for one in dockerfile.unread if not _before(one.span, torch.span)]
+            unknown_if_unread(later, ", so what it installs is not known")
     except Unknown as doubt:
         raise Unknown(str(doubt), _worst_of_pair(dockerfile), doubt.about) from doubt
     mates: dict[str, Install] = {}
@@ -272,6 +277,11 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             built = {f"torch {torch.version.value}": torch.version.via or torch.span.place}
             yield error(odd.message, mate.span, {**odd.facts, **built}, odd.fix)
     unknown_if(open_, open_)
+
+
+def _before(one: Span, other: Span) -> bool:
+    """Whether one place of a file surely comes before another."""
+    return one.path == other.path and (one.line, one.column) < (other.line, other.column)
 
 
 def _of_no_torch(dockerfile: Dockerfile, mate: Install, torch: Torch) -> bool:
