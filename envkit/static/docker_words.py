@@ -82,12 +82,16 @@ def started(command: Command, reading: Reading, built: Made) -> Container | None
     return None
 
 
+def _of_image(command: Command, verbs: tuple[str, ...], grammar: Grammar) -> ParsedOptions | None:
+    """The options of a command line that starts an image by one of ``verbs``, the image first of the rest."""
+    words = _after(command.words[1:], verbs)
+    given = None if words is None else options.read(words, grammar, inner=True)
+    return given if given and given.rest else None
+
+
 def _docker(command: Command, reading: Reading, built: Made) -> Container | None:
-    words = _after(command.words[1:], ("run", "create"))
-    if words is None:
-        return None
-    given = options.read(words, _RUN, inner=True)
-    if not given.rest:
+    given = _of_image(command, ("run", "create"), _RUN)
+    if given is None:
         return None
     image, *rest = given.rest
     said = _value(image)
@@ -194,11 +198,8 @@ def _mounts(given: ParsedOptions) -> Iterator[Mount]:
 
 
 def _apptainer(command: Command, reading: Reading) -> Container | None:
-    words = _after(command.words[1:], ("exec", "run", "shell"))
-    if words is None:
-        return None
-    given = options.read(words, _APPTAINER, inner=True)
-    if not given.rest:
+    given = _of_image(command, ("exec", "run", "shell"), _APPTAINER)
+    if given is None:
         return None
     image, *rest = given.rest
     env: dict[str, FileValue | None] = {}
