@@ -151,7 +151,9 @@ def accept(spec: Spec, known: Facts, made: Lock) -> None:
 
 def import_checks() -> None:
     """Imports what ``accept`` needs."""
-    import envkit.static.before_writing  # noqa: F401
+    from envkit.static.before_writing import prepare
+
+    prepare()
 
 
 @contextmanager

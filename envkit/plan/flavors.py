@@ -6,6 +6,7 @@ rows fits a build is a rule here, with its source.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -80,6 +81,7 @@ def stand_in(given: tuple[str, ...]) -> str:
     )
 
 
+@functools.lru_cache(maxsize=32)  # of one spec the same is asked for several times
 def extras(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda | None, preinstalled: bool) -> Extras:
     """What the flavors of the image for ``spec`` hold on ``os`` around a torch built for ``cuda``; without one, none of
     NVIDIA's tools.
@@ -155,7 +157,8 @@ def _removed(facts: Facts, cuda: Cuda, tool: str) -> str:
 
 def _toolkit(facts: Facts, cuda: Cuda) -> CudaRow | None:
     """The newest release of the minor of ``cuda``."""
-    rows = [row for row in facts.cudas if row.version.upto(2) == cuda.upto(2)]
+    minor = cuda.upto(2)
+    rows = [row for row in facts.cudas if row.version.upto(2) == minor]
     return max(rows, key=lambda row: row.version) if rows else None
 
 
@@ -166,12 +169,13 @@ def _rows(facts: Facts, os: OsRow, cuda: Cuda, tool: str, sources: tuple[str, ..
     in _EXACT must be of the same minor, and so must a Debian package that puts an nvcc on PATH beside the tool.
     """
     compilers = {row.package for row in facts.tools if row.tool == "nvcc" and row.how == "apt"}
+    minor = cuda.upto(2)
     return [
         row
         for row in facts.tools
         if row.tool == tool and row.how in sources and row.os in (None, os.name)
         if row.version is not None and row.cuda_major == cuda.major
-        if (tool not in _EXACT and row.package not in compilers) or _minor(row) == cuda.upto(2)
+        if (tool not in _EXACT and row.package not in compilers) or _minor(row) == minor
     ]
 
 
@@ -180,7 +184,8 @@ def _best(rows: list[ToolRow], cuda: Cuda) -> ToolRow:
 
     Of the same minor a package goes before a wheel: the package that holds nvcc is there anyway.
     """
-    below = [row for row in rows if _minor(row) <= cuda.upto(2)]
+    minor = cuda.upto(2)
+    below = [row for row in rows if _minor(row) <= minor]
     if below:
         return max(below, key=lambda row: (_minor(row), row.how == "apt", _release(row)))
     return min(rows, key=lambda row: (_minor(row), row.how == "wheel", _release(row)))

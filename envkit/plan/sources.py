@@ -20,11 +20,9 @@ import json
 import re
 import stat
 import sys
-import tarfile
 import threading
 import time
 import tomllib
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
@@ -52,8 +50,10 @@ from envkit.system import files, proc
 from envkit.system.terminal import Live
 from envkit.versions import Python
 
-if TYPE_CHECKING:
-    from envkit.system.index import Index, IndexFile  # it costs 20 ms, and most locks build nothing
+if TYPE_CHECKING:  # with the readers of archives it costs 25 ms, and most locks build nothing
+    import tarfile
+
+    from envkit.system.index import Index, IndexFile
 
 Say = Callable[[str], None]
 # The pins that requirements of a build come to for a Python of this machine, of releases before a day ("" for today).
@@ -419,6 +419,9 @@ def fetch(pages: Index, file: IndexFile) -> bytes:
 
 def unpack(file: str, data: bytes, place: Path) -> Path:
     """Unpacks a source archive below ``place`` and gives the one folder in it; raises Failed for what is none."""
+    import tarfile
+    import zipfile
+
     place.mkdir()
     try:
         if file.endswith(".zip"):
@@ -734,6 +737,8 @@ def tags_of(path: Path, name: str, version: str) -> frozenset[Tag]:
 def opened(path: Path, most: int = _MOST_UNPACKED) -> tuple[dict[str, tuple[bytes, bool]], str]:
     """The files of a wheel, each with whether it may be executed, and the name of its .dist-info; raises Failed for
     what is none, or has more than ``most`` bytes."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as packed:
             _bounded((one.file_size for one in packed.infolist()), path.name, most)
@@ -753,6 +758,8 @@ def opened(path: Path, most: int = _MOST_UNPACKED) -> tuple[dict[str, tuple[byte
 def packed_wheel(content: Mapping[str, tuple[bytes, bool]], info: str) -> bytes:
     """A wheel of these files (content, whether it may be executed) with a RECORD: sorted, dated and not compressed, for
     two zlibs need not give the same."""
+    import zipfile
+
     record = f"{info}/RECORD"
     kept = {name: one for name, one in content.items() if name not in (record, f"{record}.jws", f"{record}.p7s")}
     order = sorted(kept, key=lambda name: (name.startswith(f"{info}/"), name))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from envkit.engine import BaseRequest, Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
-from envkit.plan import derive, indexes, project, solve
+from envkit.plan import derive, indexes, solve
 from envkit.plan import lockfile as locks
 from envkit.plan.apt import Base, NoBase, bare
 from envkit.plan.flavors import RUNTIME
@@ -156,6 +156,8 @@ def new_lock(
     else:
         made = solved(spec, previous, upgrade, say, warn)
     if spec.package:
+        from envkit.plan import project  # what packs a project's files takes 5 ms, and most specs have none
+
         named = indexes.of(spec.index, spec.extra_index)
         same = previous is not None and upgrade != () and previous.wish.get("project") == spec.package
         resolve = partial(solve.build_tools, named, before=spec.before)

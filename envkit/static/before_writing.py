@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
+from envkit.judging import judge
 from envkit.model import Severity
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Spec
 from envkit.static import CheckOptions
 from envkit.static.packages import of_lock
+from envkit.subjects.packages import Packages
+
+
+def prepare() -> None:
+    """Imports the checks, which takes time that ``refuse`` is waited for."""
+    judge.checks(Packages)
 
 
 def refuse(spec: Spec, facts: Facts, lock: Lock) -> None:
