@@ -37,6 +37,8 @@ LOUD = 100
 
 _PROCESSES = 500  # processes that are told apart for one signature
 _REMEMBERED = 4096  # texts whose outcome is remembered, so that a flood of one error costs little
+_LEAD_IN = re.compile(r"[^\s|│+>#*/-]")
+_LEADS = 8  # of unknown collectors, in one file
 _PARTS = 60  # lines that one line of JSON may hold
 _WRAPPED_AT = 40  # a line that mail or Markdown wrapped is at least so long
 _WRAPPED_BELOW = 140  # and hardly longer than this
@@ -252,6 +254,9 @@ class _File:
         self._order = 0
         self._years: set[int] = set()
         self._halves = 0
+        self._leads: dict[
+            str, bool
+        ] = {}  # what stood before a traceback's first line, and whether it did before others
 
     def read(self, progress: Progress | None) -> _Read:
         """Reads it to its end."""
@@ -302,6 +307,7 @@ class _File:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
         for text, outer in _parts(raw):
             said = strip(text)
+            lead = self._led(said)
             line = Line(
                 file=self._name,
                 number=piece.number,
@@ -309,7 +315,7 @@ class _File:
                 raw=raw,
                 source="kernel" if self._kernel and said.source == "program" else said.source,
                 rank=said.rank if said.rank is not None else self._rank,
-                host=said.host,
+                host=said.host or lead,
                 pid=said.pid,
                 time_s=said.time_s if said.time_s is not None else outer.time_s,
                 clock=said.clock or outer.clock,
@@ -320,6 +326,22 @@ class _File:
                 self._note_year(line.time_s)
             match = self._match(line.text, raw) if piece.found else None
             yield _ParsedLine(line, said, piece.found, match)
+
+    def _led(self, said: LogMessage) -> str:
+        """Takes off what a collector that nobody here knows puts before each line; returns it, "" where there is none.
+
+        What stands before a traceback's first line and before its first frame too is no logger's message.
+        """
+        text = said.text
+        at = text.find("Traceback (most recent call last)")
+        if at > 0 and _LEAD_IN.search(text, 0, at) and len(self._leads) < _LEADS:
+            self._leads.setdefault(text[:at], False)
+        for lead, known in self._leads.items():
+            if text.startswith(lead) and (known or text.startswith('  File "', len(lead))):
+                self._leads[lead] = True
+                said.at, said.text = said.at + len(lead), text[len(lead) :]
+                return lead.strip()
+        return ""
 
     def _worth(self, shape: bytes) -> bool:
         """Whether lines of a shape with a word of ours in it are to be read."""
@@ -487,10 +509,10 @@ _FENCE = re.compile(r"^\s{0,3}(?:```|~~~)[\w.+-]{0,20}\s*$")
 _ESCAPED = re.compile(r"\\n|\\r\\n")
 _TEXT_KEYS = (
     "msg", "message", "log", "MESSAGE", "textPayload", "error", "err", "exception", "exc_info", "stack", "stack_trace",
-    "traceback", "content",
+    "traceback", "content", "event", "body",
 )  # fmt: skip
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
-_LEVEL_KEYS = ("level", "levelname", "severity", "lvl")
+_LEVEL_KEYS = ("level", "levelname", "severity", "lvl", "severityText", "severity_text", "log_level", "loglevel")
 _PLAIN = LogMessage("")
 
 
@@ -525,7 +547,12 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
         return None
     if not isinstance(held, dict):
         return None
-    texts = [held[key] for key in _TEXT_KEYS if isinstance(held.get(key), str)]
+    keys: tuple[str, ...] = _TEXT_KEYS
+    if isinstance(record := held.get("record"), dict):  # of loguru
+        keys = (*_TEXT_KEYS, "text")
+        loud = record.get("level")
+        held["level"] = loud.get("name") if isinstance(loud, dict) else ""
+    texts = [held[key] for key in keys if isinstance(held.get(key), str)]
     if not texts:
         return None
     about = strip(text[:start])
@@ -593,7 +620,7 @@ _TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.
 # a string of a record that is no log's message, and a row of a table of other jobs, with their states
 _DATA = re.compile(
     r"[\[{,(] ?\"(?!(?:\w{0,20}_)?(?:msg|message|error|err|exception|reason|stderr|stdout|log|line|details?|traceback"
-    r"|cause)\")"
+    r"|cause|event|body)\")"
     r"[\w -]{1,60}\": ?\"[^\"\n]{0,300}$"
 )
 _FIRST_COLUMN = re.compile(r"[\w./:-]{1,60}(?:,|\t|  | ?\|)")

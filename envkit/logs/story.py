@@ -55,6 +55,11 @@ _PASSED = re.compile(
     r"|^test result: ok\. \d+ passed"
     r"|^100% tests passed\b"
 )
+# how tests begin
+_TESTING = re.compile(
+    r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
+    r"|^test_\w+ \(|\.py::test|^[.sxFE]{1,80}(?: +\[ ?\d+%\])?$|(?i:^running .{0,40}\b(?:tests?|checks?)\b)"
+)
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 # what a program prints at each of its steps
@@ -98,7 +103,17 @@ _MET = re.compile(
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
     r"|\brestart(?:ed|ing)\b"
 )
+# what it says of one that was to be met, by another process of its own
+_AWAITED = re.compile(
+    r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
+    r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
+)
 _SAYS = 3  # lines before or after the error
+_BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
+_TRACKER = re.compile(
+    r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
+)  # who writes however a program ends
+_ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
@@ -107,6 +122,7 @@ _PASSES_ON = re.compile(
 _WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 """Exceptions of a program that was handed nothing, where it expected something."""
+_QUIET = ("", "info", "debug", "notice")  # levels
 _INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
 Process = tuple[str, str, int | None, int | None]
@@ -114,12 +130,14 @@ Process = tuple[str, str, int | None, int | None]
 
 @dataclass(frozen=True)
 class Story:
-    """All events with their settled roles, oldest first; ``observed`` are values of a report that was given beside."""
+    """All events with their settled roles, oldest first; ``observed`` are values of a report that was given beside,
+    ``survived`` errors after which their process went on."""
 
     events: tuple[Event, ...]
     tracebacks: tuple[Traceback, ...]
     files: tuple[FileSeen, ...]
     observed: Mapping[str, str] = field(default_factory=dict)
+    survived: tuple[Event, ...] = ()
 
     @cached_property
     def roots(self) -> tuple[Event, ...]:
@@ -197,14 +215,14 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
         (trace for trace in traced if not any(_holds(trace, event.line) for event in survived)),
         key=lambda trace: (order[trace.line.file], trace.line.number),
     )
-    return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}))
+    return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), tuple(_ordered(survived, order)))
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether the process that met an error went on: it says so or made steps after it, and what ended it, if anything,
     is an exception that no rule knows; whatever a launcher or another process says of a failure leaves it open."""
     lasting = event.role is not Role.ROOT or (event.category in _INNOCENT and not _only_noted(event.line))
-    if lasting or any(event.has(trait) for trait in ("sticky", "late", "warning", "device")):
+    if lasting or any(event.has(trait) for trait in ("late", "warning")):
         return False
     at = event.line.number
     after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
@@ -227,8 +245,48 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
 
 
 def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether the process that met an error did not end by it."""
+    """Whether the process that met an error did not end by it.
+
+    Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
+    """
+    if _overtaken(event, events, traces, seen):
+        return True
+    if stays(event):
+        return _handled(event, events, traces, seen)
     return any(asked(event, events, traces, seen) for asked in (_stepped_on, _outlived, _handled))
+
+
+def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the program printed of its work after an error, and then ended by an exception that is its own alone."""
+    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
+        return False
+    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
+        return False
+    own = next((trace for trace in traces if _holds(trace, event.line)), None)
+    at = event.line.number if own is None else own.line.number + own.message.count("\n")
+    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
+    if not later or not all(same_process(trace.line, event.line) for trace in later):
+        return False
+    ends = [later.pop()]
+    while ends[0].within and later:
+        ends.insert(0, later.pop())
+    between = [line for line in (*seen.head, *seen.tail) if at < line.number < ends[0].first.number]
+    inside = {n for trace in later for n in range(trace.first.number, trace.line.number + 1)}
+    worked = any(
+        same_process(line, event.line)
+        and is_output(line)
+        and line.number not in inside
+        and not _BAD_END.search(line.text)
+        for line in between
+    )
+    worked = worked or (own is None and _ROW.match(event.line.text) is not None)
+    return worked and not any(map(_stumbles, ends)) and _unrelated(ends, event, events)
+
+
+def _stumbles(trace: Traceback) -> bool:
+    """Whether an exception tells that something is missing that the program was to have by then."""
+    name = trace.kind.rpartition(".")[2]
+    return name in ("UnboundLocalError", "IndexError") or "NoneType" in trace.message
 
 
 def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -240,10 +298,11 @@ def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
     trace = next((each for each in traces if _holds(each, event.line)), None)
     begin, end = (event.line.number,) * 2 if trace is None else (trace.first.number, trace.line.number)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
-    mine = {n: line for n, line in lines.items() if line.process == event.line.process}
+    mine = {n: line for n, line in lines.items() if same_process(line, event.line)}
     said = [line for n, line in mine.items() if begin - _SAYS <= n < begin or end < n <= end + _SAYS]
     lone = [event.line] if trace is None else []
-    if not any(_MET.search(line.text) for line in (*lone, *said)):
+    met = _AWAITED if stays(event) else _MET
+    if not any(met.search(line.text) for line in (*lone, *said)):
         return False
     if any(other.first.number > end for other in traces if other.line.file == seen.name):
         return False
@@ -256,7 +315,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     """Whether a line that stands by itself, or in a traceback that a logger wrote, is not where its process ended: an
     exception that the line does not explain did that, or lines follow that speak of nothing but work."""
     noted = event.category not in _INNOCENT or _only_noted(event.line)
-    if event.role is not Role.ROOT or not noted or event.has("late") or event.has("device"):
+    if event.role is not Role.ROOT or not noted or event.has("late"):
         return False
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
@@ -266,12 +325,19 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     at = event.line.number if own is None else own.line.number
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if later:
-        return _unrelated(later, event, events)
+        stumbled = any(trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
+        return not stumbled and _unrelated(later, event, events)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
-    after = {number: line for number, line in lines.items() if number > at and not _GOES_WITH.match(line.text)}
+    lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
+    beside = _rest_of(event.line, lines)
+    after = {
+        number: line
+        for number, line in lines.items()
+        if number > at and number not in beside and not _GOES_WITH.match(line.text) and not _TRACKER.match(line.text)
+    }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    first = not any(n < at and each.process == event.line.process and is_output(each) for n, each in lines.items())
-    least = _STEPS if first or event.has("sticky") or own is not None else 1
+    first = not any(number < at and is_output(line) for number, line in lines.items())
+    least = _STEPS if first or own is not None else 1
     install = event.signature.id.startswith("install-")
     if install or (first and not event.has("warning")) or len(after) < least:
         return False
@@ -281,20 +347,36 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     return not any(_ILL.search(line.text) or _BAD_END.search(line.text) for line in after.values())
 
 
+def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
+    """The numbers of the lines into which a terminal or mail broke the rest of a long line."""
+    rest: set[int] = set()
+    while (
+        (after := lines.get(line.number + 1)) is not None
+        and _BROKEN_AT <= len(line.raw) <= _BROKEN_BELOW
+        and after.raw == after.text
+        and (re.match(r"[a-z\d`'(]", after.text) or line.raw.rstrip().endswith(":"))
+        and not line.raw.endswith((".", "!", "?", ";"))
+    ):
+        rest.add(after.number)
+        line = after
+    return rest
+
+
 def _is_logged(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether a logger wrote it, behind a line of its own: Python itself writes none with a level."""
-    lines = (*seen.head, *seen.tail, *seen.loud)
-    return bool(trace.first.level) or any(line.level and line.number == trace.first.number - 1 for line in lines)
+    """Whether a logger wrote it, behind a line of its own that warns: Python itself writes none with a level."""
+    before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
+    return bool(trace.first.level) or any(
+        line.level.lower() not in _QUIET and same_process(line, trace.first) for line in before
+    )
 
 
 def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]) -> bool:
-    """Whether exceptions that came after an error are of the program alone, and none passes on or stumbles over what
-    another met."""
+    """Whether exceptions that came after an error are of the program alone, and none passes on what another met."""
     mine = [trace for trace in later if trace.line.process == event.line.process and trace.kind]
     if len(mine) < len(later):
         return False
     names = [trace.kind.rpartition(".")[2] for trace in mine]
-    if any(name in STUMBLES or name == "AssertionError" or exception_causes().get(name) == "" for name in names):
+    if any(name == "AssertionError" or exception_causes().get(name) == "" for name in names):
         return False
     if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, mine, strict=True)):
         return False
@@ -308,7 +390,7 @@ def _as_tried(event: Event) -> Event:
     """The event, as a diagnosis where it only tells what NCCL tried to load: what it cannot do without, it warns of."""
     of_ranks = event.category.startswith("nccl") and event.category != "nccl-version-mismatch"
     of_ranks = of_ranks or event.category in _INNOCENT
-    tried = event.role is Role.ROOT and not of_ranks and "NCCL INFO" in event.line.text
+    tried = event.role is Role.ROOT and not of_ranks and not stays(event) and "NCCL INFO" in event.line.text
     return replace(event, role=Role.DIAGNOSTIC) if tried else event
 
 
@@ -340,9 +422,20 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     ]
 
 
+def stays(event: Event) -> bool:
+    """Whether it tells of a fault with which its process cannot go on: each later call of CUDA fails by it."""
+    return event.has("sticky") or event.has("device")
+
+
+def same_process(line: Line, other: Line) -> bool:
+    """Whether two lines may be of one process: only one of them may say a process number."""
+    pids = {line.pid, other.pid} - {None}
+    return (line.file, line.host, line.rank) == (other.file, other.host, other.rank) and len(pids) < 2
+
+
 def is_output(line: Line) -> bool:
     """Whether it is what a program prints of its work, and no warning."""
-    return line.level.lower() in ("", "info", "debug", "notice") and not _WARNS.search(line.text)
+    return line.level.lower() in _QUIET and not _WARNS.search(line.text)
 
 
 def _only_noted(line: Line) -> bool:
@@ -391,17 +484,32 @@ def _without_source(reading: Reading) -> Reading:
     if not code and not passed:
         return reading
 
-    def talks(line: Line) -> bool:
-        is_code = code.get(line.file)
-        return line.number < passed.get(line.file, 0) or (is_code is not None and is_code(_said(line)))
+    began = {
+        seen.name: min((line.number for line in (*seen.head, *seen.tail) if _begins_tests(line.text)), default=0)
+        for seen in reading.files
+        if seen.name in passed
+    }
 
-    events = tuple(replace(event, role=Role.ADVICE) if talks(event.line) else event for event in reading.events)
+    def talks(line: Line, event: Event | None = None) -> bool:
+        is_code = code.get(line.file)
+        if is_code is not None and is_code(_said(line)):
+            return True
+        of_tests = line.number < passed.get(line.file, 0)
+        if event is not None and stays(event):  # may be of a program before the tests
+            of_tests = of_tests and began[line.file] <= line.number
+        return of_tests
+
+    events = tuple(replace(event, role=Role.ADVICE) if talks(event.line, event) else event for event in reading.events)
     traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
     files = tuple(
         replace(seen, loud=tuple(line for line in seen.loud if seen.name not in code and not talks(line)))
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _begins_tests(text: str) -> bool:
+    return bool(_TESTING.search(text) or _AWAITED.search(text))
 
 
 def _source(seen: FileSeen) -> Callable[[str], bool] | None:

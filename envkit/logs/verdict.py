@@ -13,8 +13,9 @@ from typing import get_type_hints
 
 from envkit.facts import Facts
 from envkit.logs import causes, hang
+from envkit.logs.causes._stated import shortened
 from envkit.logs.knowledge import failures
-from envkit.logs.records import Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
+from envkit.logs.records import Event, Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
 
 Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
@@ -111,6 +112,8 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
     sure = _SURE[best.strength]
     if rival is not None and rival.strength >= best.strength and rival.category not in best.over:
         sure -= _RIVAL
+    if rival is None and story.survived and best.category in (_INNOCENT, _OPEN):
+        rival = _survived(story.survived[0])
     if rival is None and best.strength <= Strength.USUAL:
         rival = _next_cause(best, known)
     amd = any(_AMD.search(line.text) for line in best.evidence)
@@ -129,6 +132,16 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         ranks=hang.table(story),
         files=story.files,
     )
+
+
+def _survived(event: Event) -> Hypothesis | None:
+    """What an error would mean after which the log goes on, if it did not go on for the process that met it."""
+    if event.category in ("", _INNOCENT, _OPEN):
+        return None
+    why = f"an error was reported, and the log goes on after it: {shortened(event.line.text)}"
+    decide = "whether the process that reported it is the one that went on"
+    cause = next(iter(failures()[event.category].causes))
+    return Hypothesis(event.category, cause, Strength.FALLBACK, (event.line,), why, decide)
 
 
 def _next_cause(best: Hypothesis, known: Failure) -> Hypothesis | None:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
+from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
-from envkit.logs.story import Story, is_output, went_on
+from envkit.logs.story import Story, is_output, same_process, stays, went_on
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -163,6 +164,11 @@ def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     ordered = any(event.has("order") for event in story.roots)  # who is asked to end may do so with 0
     if not _ENDED_WELL.search(last[0].text) and (ordered or fatal(story) or not _NOTHING_FAILED.search(last[0].text)):
         return
+    told = [*(event.line for event in story.roots), *(trace.line for trace in story.tracebacks)]
+    told += filter(speaks, story.files[0].loud)
+    elsewhere = [line for line in told if not same_process(line, last[0])]
+    if elsewhere or any(map(stays, story.roots)):
+        return
     later = max((event.line.number for event in story.roots), default=0)
     if later >= last[0].number or any(event.category == OPEN for event in story.events):
         return
@@ -182,7 +188,7 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     # "Test Error:" is a heading; what stands below it tells, where something does
     first = next((line for line in lines if not _HEADING.search(line.text)), lines[0])
     decide = "what the program did in the line before it"
-    if gpu := next((line for line in lines if _GPU.search(unquoted(line.text))), None):
+    if gpu := next((line for line in lines if _GPU.search(unquoted(line.text)) and not says_a_name(line.text)), None):
         why = f"a line speaks of the GPU in words that no rule knows: {shortened(gpu.text)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, tuple(dict.fromkeys((gpu, first))), why, decide)
         return

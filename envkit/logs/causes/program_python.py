@@ -24,6 +24,7 @@ _NAMING = frozenset(
         *("NotImplementedError", "AssertionError", "ValueError", "TypeError", "IndexError", "FileExistsError"),
     ]
 )
+_NAMED = re.compile(rf"\b(?:{'|'.join(sorted(_NAMING))}): ?(?P<message>.*)")
 _GPU_FAULT = re.compile(
     r"CUDA error|cudaError|CUDA_ERROR|\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
     r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
@@ -136,6 +137,11 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = Strength.POSSIBLE if others else Strength.LIKELY
     why = f"{short_kind(trace)}{where}: {shortened(message)}" if message else f"{short_kind(trace)}{where}"
     yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace))
+
+
+def says_a_name(text: str) -> bool:
+    """Whether a line is an exception whose message repeats names of the program's, and no fault of the GPU's."""
+    return _NAMED.search(text) is not None and not _GPU_FAULT.search(text)
 
 
 def _is_check(message: str) -> bool:
