@@ -72,7 +72,7 @@ def test_another_major_is_an_error_only_where_torch_surely_refuses_the_compiler(
     [
         ("torch", Outcome.FAIL),  # every newest one is for a later major
         ("'torch>=2.8.0'", Outcome.FAIL),
-        ("'torch<2.1'", Outcome.UNKNOWN),  # the newest of them is for a CUDA 11
+        ("'torch<2.1'", Outcome.PASS),  # the newest of them is for a CUDA 11, and none will be newer
         ("torch torchvision==0.15.2", Outcome.PASS),  # it asks for a torch of its time, for a CUDA 11
         ("torch xformers==0.0.22", Outcome.PASS),
         ("torch --index-url https://wheels.example.com/ours", Outcome.UNKNOWN),
@@ -89,11 +89,20 @@ def test_a_release_left_open_is_judged_only_where_all_that_may_come_agree(requir
 
 def test_a_later_major_than_todays_newest_proves_nothing() -> None:
     text = (
-        "FROM nvidia/cuda:12.4.1-base-ubuntu20.04\nRUN apt-get update && apt-get install -y python3-pip\n"
-        "RUN pip3 install torch\n"
+        "FROM nvidia/cuda:13.0.2-base-ubuntu24.04\nRUN apt-get update && apt-get install -y python3-venv\n"
+        "RUN python3 -m venv /v && /v/bin/pip install torch\n"
     )
     assert said(MAJOR, text).outcome is Outcome.UNKNOWN
     assert said(MINOR, text).outcome is Outcome.SKIP  # the doubt about the major stands for it
+
+
+@pytest.mark.parametrize(("cuda", "outcome"), [("12.4.1", Outcome.PASS), ("11.8.0", Outcome.FAIL)])
+def test_no_release_to_come_is_for_a_python_that_torch_has_left_behind(cuda: str, outcome: Outcome) -> None:
+    text = (
+        f"FROM nvidia/cuda:{cuda}-base-ubuntu20.04\nRUN apt-get update && apt-get install -y python3-pip\n"
+        "RUN pip3 install torch\n"
+    )
+    assert said(MAJOR, text).outcome is outcome
 
 
 def test_uv_without_a_driver_takes_the_build_for_the_cpu() -> None:

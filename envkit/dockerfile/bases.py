@@ -415,7 +415,10 @@ def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -
 
 _MONTH = pattern(r"([0-9]{2}\.[0-9]{2})(?=$|-)")
 # Images of one month that NVIDIA's frameworks support matrix gives one CUDA stack.
-_MONTHLY = ("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle")
+_MONTHLY = (
+    *("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle", "tensorrtserver", "inferenceserver"),
+    *("digits", "caffe", "caffe2", "cntk", "theano", "torch", "vllm"),
+)
 
 _JETSON = pattern(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
 _JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
@@ -442,8 +445,11 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
         row = facts.ngc(f"{month[1]}-py3")
         if row is not None and "l4t" not in tag:
             via = f"facts: the stack of {month[1]}, as in {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
-            cuda, system, python = (_said(each, "the facts do not say", via) for each in (row.cuda, row.os, row.python))
-            base = replace(base, cuda=cuda, os=system, python=python, variables={**_GPU})
+            why = "the facts do not say"
+            # Their Python is the system's; that of the old images of PyTorch was conda's.
+            python = "" if "py2" in tag else facts.os_python(row.os or "")
+            base = replace(base, cuda=_said(row.cuda, why, via), os=_said(row.os, why, via), variables={**_GPU})
+            base = replace(base, python=_said(python, why, via))
     jetson = _JETSON.match(tag) if name in _JETSON_DEVEL else None
     if jetson is not None and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")

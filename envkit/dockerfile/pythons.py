@@ -24,6 +24,7 @@ _NUMBERED = pattern(r"(?:python|pip)(\d+\.\d+)")
 _PLAIN = pattern(r"(?:python|pip)[23]?")
 _PROGRAM = pattern(r"python[0-9.]*")
 _CONDA_ROOT = pattern(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
+_GET_PIP = pattern(r"\bget[-_]?pip\w*\.py")  # which a build may store under a name of its own
 _UV_VENV = options.grammar("uv venv")
 _APT_PYTHON = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
 
@@ -117,7 +118,7 @@ class Pythons:
 
     def _of_python(self, words: list[str], version: str, trail: system.Trail | None) -> None:
         """A pip of its own that a Python of this version gets."""
-        if "get-pip.py" in (words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""):
+        if _GET_PIP.search(words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""):
             self.own_pip = version
         elif words[1:3] == ["-m", "ensurepip"]:
             self.own_pip = self.own_pip or version
@@ -130,7 +131,7 @@ class Pythons:
             if re.fullmatch(r"python3(?:-(?:minimal|dev|venv|full|setuptools))?", name):
                 self.has_python3 = True
                 self.distro = self.distro or self.packaged
-            elif name in ("python3-pip", "python-pip", "py3-pip"):
+            elif name in ("python3-pip", "python-pip", "py3-pip", "py-pip"):
                 self.has_python3 = self.has_pip = True
                 self.distro = self.distro or self.packaged
             elif name == "python-is-python3":

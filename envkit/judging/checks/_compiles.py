@@ -579,3 +579,63 @@ def _apt_unread(step: Step) -> str:
         if command.program in ("apt", "apt-get") and [one for one in command.args if one[:1] != "-"] == ["install"]:
             return "what xargs hands to apt is not known"  # the readers see the command behind xargs
     return ""
+
+
+# ---------------------------------------------------------------- Python's headers
+
+_HEADERS = pattern(r"(?:lib)?python(3(?:\.\d+)?)-(?:all-)?dev|python-dev-is-python3")
+# Libraries for development that may bring them; what each release of theirs requires was not read.
+_MAY_BRING = pattern(r"lib(?:boost|opencv|vtk|pcl|openmpi|mpich)\S*-dev|python3(?:\.\d+)?-full|r-base\S*|ros-\S+")
+# What may bring a Python with its headers in ways that the text does not show.
+_PYTHONS = frozenset({"conda", "mamba", "micromamba", "pyenv", "make", "dpkg", "nix", "brew"})
+
+
+def without_headers(dockerfile: Dockerfile, install: Install, own: str) -> str:
+    """Which package of the distribution is the Python that an install goes into, where nothing brings its headers;
+    "" where they are there or may be.  ``own`` is the version of the distribution's python3.
+
+    Images of Python itself and conda's Pythons have them; apt's are a package of their own, which python3-pip
+    recommends for the distribution's own Python alone (Debian's and Ubuntu's package files).
+    """
+    base, version = dockerfile.base, install.python
+    alone = install.manager == "pip" or (install.manager == "uv" and install.prefix == "/usr/local")
+    if base.family not in ("os", "nvidia") or not (base.sure and own and version and alone) or dockerfile.brought:
+        return ""
+    there = ""
+    for _, step in _before(dockerfile, len(dockerfile.stages) - 1, None):
+        if _hides_python(step):
+            return ""
+        for one in step.installs:
+            if one.manager == "apt":
+                if _brings_headers(one, version, own):
+                    return ""
+                there = there or (f"{one.span.place} installs {one.name}" if _is_python(one, version, own) else "")
+            elif one.manager in ("conda", "source", *_SYSTEM) or one.name == "python":
+                return ""
+    return there
+
+
+def _hides_python(step: Step) -> bool:
+    """Whether a step may bring a Python, or packages, that its text does not name."""
+    if step.copy is not None:
+        return bool(step.copy.image) and not step.copy.target.startswith(("/bin", "/usr/bin", "/usr/local/bin"))
+    if step.name != "RUN":
+        return False
+    made = any(
+        each.program in _PYTHONS or (each.program == "uv" and each.args[:1] != ("pip",)) for each in step.commands
+    )
+    return made or bool(_apt_unread(step) or _script(step)) or any(each.system for each in step.unread)
+
+
+def _is_python(one: Install, version: str, own: str) -> bool:
+    """Whether a package surely is the distribution's Python of this version."""
+    found = re.fullmatch(r"python(3(?:\.\d+)?)(?:-(?:minimal|pip|venv|setuptools|distutils))?", one.name)
+    return found is not None and one.sure and (version == found[1] or (found[1] == "3" and version == own))
+
+
+def _brings_headers(one: Install, version: str, own: str) -> bool:
+    found = _HEADERS.fullmatch(one.name)
+    if found is not None:
+        return (found[1] or own) in (version, "3") and (version == own or found[1] == version)
+    recommends = one.name == "python3-pip" and "--no-install-recommends" not in one.options
+    return (recommends and version == own) or bool(_MAY_BRING.fullmatch(one.name))

@@ -76,23 +76,54 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     install = torch.install
     if install is None or not _takes_newest(install) or not _from_default_index(install, torch):
         return None
-    if own(dockerfile.unread) or any(one.name in _PINNING and _held_back(one) for one in dockerfile.installs):
+    near = _from_its_step(dockerfile, install)
+    if any(not each.path.endswith(".whl") for each in own(dockerfile.unread)):
         return None
-    tag = "cp" + "".join(install.python.split(".")[:2])
-    rows: tuple[Build, ...] = (*facts.torches_old, *facts.torches)
+    if any(one.name in _PINNING and _held_back(one) for one in near):
+        return None
+    tag, rows = _tag(install), _rows(facts)
     fitting = [
         row
         for row in rows
         if row.default and row.pythons and tag in row.pythons and allows(install.specifier, str(row.torch))
     ]
-    bounds = tuple(_bounds(dockerfile, facts))
+    bounds = tuple(_bounds(near, facts))
     fitting = [row for row in fitting if all(allows(bound, str(row.torch)) is not False for bound in bounds)]
     return max(fitting, key=lambda row: row.torch) if fitting else None
 
 
-def _bounds(dockerfile: Dockerfile, facts: Facts) -> Iterator[str]:
+def is_last(build: Build, torch: Torch, facts: Facts) -> bool:
+    """Whether no release to come takes the place of the newest one: one that is newer already does not suit, because
+    it has no wheel for the Python, or the specifier leaves it out."""
+    if torch.install is None:
+        return False
+    tag, asked = _tag(torch.install), torch.install.specifier
+    newer = [row for row in _rows(facts) if row.default and row.torch > build.torch]
+    return any((row.pythons and tag not in row.pythons) or allows(asked, str(row.torch)) is False for row in newer)
+
+
+def _tag(install: Install) -> str:
+    """The tag of wheels for the Python of an install."""
+    return "cp" + "".join(install.python.split(".")[:2])
+
+
+def _rows(facts: Facts) -> tuple[Build, ...]:
+    return (*facts.torches_old, *facts.torches)
+
+
+def _from_its_step(dockerfile: Dockerfile, install: Install) -> tuple[Install, ...]:
+    """The installs of the step that brings torch and those behind it; what was there before holds no newer one back."""
+    order = list(dockerfile.installs)
+    for step in dockerfile.steps:
+        if any(one.span == install.span and one.name == install.name for one in step.installs):
+            first = next((n for n, one in enumerate(order) if one in step.installs), 0)
+            return tuple(order[first:])
+    return tuple(order)
+
+
+def _bounds(near: Iterable[Install], facts: Facts) -> Iterator[str]:
     """Up to which torch the newest releases of the packages beside it go: pip takes an older torch for them."""
-    for one in dockerfile.installs:
+    for one in near:
         row = facts.torch_needs_of.get(one.name, (None,))[-1]
         if row is not None and row.torch and not one.constraint:
             yield ",".join(clause for clause in row.torch.split(",") if not clause.startswith((">", "!")))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.facts.rows import OsLifeRow
 from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
@@ -123,24 +124,41 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 _newer(base, facts),
             )
             continue
-        system = facts.os_life(base.os.value) if base.os.value and not base.os.missing else None
+        system = facts.os_life(base.os.value) if base.os.value and not base.os.missing else _alias_of(base, facts)
         python = facts.python_life(base.python.value) if base.family == "python" and base.python.value else None
         asked += system is not None or python is not None
         ended, evidence, severity = [], dict[str, str](), Severity.NOTE
         if system is not None and system.eol is not None and system.eol < system.seen:
             broken = _installs_from_dead_mirrors(dockerfile, stage) if system.moved else ""
             severity = Severity.ERROR if broken else Severity.WARNING
-            ended.append(f"{system.name} of {base.reference} reached its end of life on {system.eol}")
+            alias = not base.os.value
+            on = f"{system.name}, the newest system that {base.reference} can be on," if alias else ""
+            ended.append(f"{on or f'{system.name} of {base.reference}'} reached its end of life on {system.eol}")
             if broken:
                 ended.append(f"its packages were removed from the servers, so `{broken}` fails")
             evidence[f"{system.name} ended on {system.eol}"] = cited(system)
-            evidence[system.name] = base.os.via
+            evidence[system.name] = (
+                base.os.via if not alias else f"the newest Ubuntu that nvidia/cuda has CUDA {base.cuda.value} on"
+            )
         if python is not None and python.eol < python.seen:
             ended.append(f"Python {python.python} of {base.reference} reached its end of life on {python.eol}")
             evidence[f"Python {python.python} ended on {python.eol}"] = cited(python)
         if ended and (final or severity is Severity.ERROR):
             yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
     skip_if(not asked, "the base names no system or Python release whose end of life is known")
+
+
+def _alias_of(base: Base, facts: Facts) -> OsLifeRow | None:
+    """The newest Ubuntu that a tag of nvidia/cuda without a system can be on: one of those of its CUDA."""
+    if base.family != "nvidia" or not base.sure or base.cuda.value is None or not _NO_SYSTEM.fullmatch(base.tag):
+        return None
+    rows = (row for row in (*facts.images_old, *facts.images) if row.image == "nvidia/cuda" and row.os)
+    on = [facts.os_life(row.os or "") for row in rows if str(row.cuda) == base.cuda.value]
+    named = [row for row in on if row is not None and row.name.startswith("ubuntu")]
+    return max(named, key=lambda row: row.name, default=None)
+
+
+_NO_SYSTEM = pattern(r"[0-9]+(?:\.[0-9]+)+(?:-cudnn[0-9.]*)?-(?:base|runtime|devel)")
 
 
 def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
+from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit, without_headers
 from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited
@@ -265,6 +265,7 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     skip_if(not wanting, "nothing that this image installs is known to compile while it runs")
     last = len(dockerfile.stages) - 1
     compiler, nvcc = has_compiler(dockerfile, last), has_nvcc(dockerfile, last, None)
+    own = facts.os_python(stack.said(dockerfile.base.os))
     doubt = ""
     lacking: list[tuple[Install, GpuPackageRow, str]] = []
     for install, row in wanting:
@@ -276,6 +277,9 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             elif not there.value:
                 lacking.append((install, row, what))
                 break
+        else:
+            if row.compiler and not doubt and (via := without_headers(dockerfile, install, own)):
+                yield _no_headers(install, row, via)
     for install, row, what in lacking:
         fix = (
             "install gcc and Python's headers in the stage that runs (apt-get install build-essential python3-dev)"
@@ -292,6 +296,19 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             fix,
         )
     unknown_if(doubt and not lacking, doubt)
+
+
+def _no_headers(install: Install, row: GpuPackageRow, via: str) -> Finding:
+    return warning(
+        f"{install.name} compiles while the image runs, and the image has no headers of Python {install.python}",
+        install.span,
+        {
+            f"no headers of Python {install.python}": via,
+            f"{install.name} compiles": cited(row),
+            "what it compiles includes Python.h": "triton/runtime/build.py; torch/utils/cpp_extension.py",
+        },
+        f"install Python's headers in the stage that runs (apt-get install python{install.python}-dev)",
+    )
 
 
 def _compiling(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[Install, GpuPackageRow]]:

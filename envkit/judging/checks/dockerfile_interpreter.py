@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile import system
 from envkit.facts import Facts
+from envkit.facts.rows import OsLifeRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
-from envkit.model import Finding
+from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
@@ -162,12 +163,31 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     """The distribution has the Python that apt is told to install.  Source: its own archive's packages."""
     need_stages(dockerfile)
     asked = 0
+    told: set[Span] = set()  # stages that are FROM one another share their steps
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
         row = facts.os_life(stack.said(stage.base.os))
-        if row is None or row.pythons is None or stage.base.family not in _BARE or not stage.base.sure:
+        if row is None or stage.base.family not in _BARE or not stage.base.sure:
             continue
-        asked += 1
+        gone_for_it = _deleted(dockerfile, stage, row)
+        asked += gone_for_it is not None or row.pythons is not None
+        if gone_for_it is not None and gone_for_it.span in told:
+            continue
+        if gone_for_it is not None:
+            told.add(gone_for_it.span)
+            yield error(
+                f"{gone_for_it.name} comes from the deadsnakes archive, which deleted its packages for {row.name} at "
+                f"the end of its life on {row.eol}, so that the build ends here",
+                gone_for_it.span,
+                {
+                    f"{row.name} ended on {row.eol}": cited(row),
+                    "deadsnakes keeps no packages for ended releases": _DELETED,
+                },
+                "take a base whose system still lives, or let uv or conda bring that Python",
+            )
+            continue
+        if row.pythons is None:
+            continue
         if (never := _never_made(dockerfile, stage)) is not None:
             yield error(
                 f"{never.name} is a package of no Debian, no Ubuntu and no archive of Pythons for them, so that the "
@@ -209,6 +229,33 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 )
                 break
     skip_if(not asked, "which Pythons the base's system has is not known")
+
+
+_DELETED = "deadsnakes/issues 251: packages are deleted once a release of Ubuntu reaches its end of life"
+# What may bring a Python of that number to an old system by other ways: another archive of Pythons, a newer release.
+_OTHERWISE = pattern(r"ppa:(?!deadsnakes)\S*(?:python|snakes)|\b(?:jammy|noble|resolute)\b|release-upgrade|\.deb\b")
+
+
+def _deleted(dockerfile: Dockerfile, stage: Stage, row: OsLifeRow) -> Install | None:
+    """The first package of a numbered Python that only deadsnakes had for a release of Ubuntu which has ended."""
+    if not row.name.startswith("ubuntu") or row.eol is None or row.eol >= row.seen:
+        return None
+    own = row.pythons or (str(row.python),)
+    added = False
+    for step in _line(dockerfile, stage):
+        if (step.copy is not None and other_archive(step)) or (step.name == "RUN" and _OTHERWISE.search(step.value)):
+            return None
+        for at, (command, installs) in enumerate(installs_of(step) if step.name == "RUN" else ()):
+            if any(_DEADSNAKES.search(word) for word in command.args) and not forgiven(step, at):
+                added = added or command.sure
+            for one in installs if added and not forgiven(step, at) else ():
+                found = _NAMED.fullmatch(one.name)
+                if found is not None and one.manager == "apt" and one.sure and found[1] not in own:
+                    return one
+    return None
+
+
+_DEADSNAKES = pattern(r"ppa:deadsnakes/|ppa\.launchpad(?:content)?\.net/deadsnakes/")
 
 
 def _never_made(dockerfile: Dockerfile, stage: Stage) -> Install | None:

@@ -16,8 +16,11 @@ from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
-# The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian.
+# The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian; Alpine,
+# release notes of 3.19.0, "Python package managed by distribution".
 _MARKED_SINCE = {"ubuntu": 23, "debian": 12}
+_ALPINE_SINCE = (3, 19)
+_ANY = "3"  # of a distribution whose one Python the facts do not number
 _ELSEWHERE = frozenset({"--break-system-packages", "--target", "--prefix", "--root", "--dry-run", "--python"})
 _LIFTED = pattern(r"EXTERNALLY-MANAGED|break[-_]system[-_]packages", re.IGNORECASE)
 # What brings a Python of its own, or a file of settings, in ways that the text does not show.
@@ -40,10 +43,10 @@ def pip_externally_managed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
             step, command, name = refused
             told.add(command.span)
             yield error(
-                f"{name} refuses to install into Python {own} of {stage.base.os.value}, which is externally managed, "
+                f"{name} refuses to install into Python {own} of {_name(stage)}, which is externally managed, "
                 "so that the build ends here",
                 command.words[0].span,
-                {f"{stage.base.os.value} marks its Python": f"{stage.base.span.place}, {stage.base.os.via}",
+                {f"{_name(stage)} marks its Python": f"{stage.base.span.place}, {stage.base.os.via or 'by its tag'}",
                  "it goes into the distribution's Python": step.span.place},
                 "make an environment, `python3 -m venv /opt/venv` with `ENV PATH=/opt/venv/bin:$PATH`, or add "
                 "--break-system-packages",
@@ -51,9 +54,17 @@ def pip_externally_managed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     skip_if(not asked, "the base's Python is not marked as externally managed, as far as is known")
 
 
+def _name(stage: Stage) -> str:
+    return stage.base.os.value or stage.base.reference
+
+
 def _marked(stage: Stage, facts: Facts) -> str:
     """The version of the distribution's Python where it is marked for sure, else ""."""
     base, system = stage.base, stack.said(stage.base.os)
+    if base.family == "os" and base.repository.rpartition("/")[2] == "alpine" and base.sure and not base.digest:
+        number = re.fullmatch(r"alpine(\d+)\.(\d+)", system)
+        moving = base.tag in ("", "latest", "edge", _ANY)
+        return _ANY if moving or (number and (int(number[1]), int(number[2])) >= _ALPINE_SINCE) else ""
     found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", system)
     if found is None or int(found[2]) < _MARKED_SINCE[found[1]] or base.family not in _BARE or not base.sure:
         return ""
@@ -104,4 +115,4 @@ def _installs(command: Command, step: Step, own: str) -> str:
 
 
 def _system(one: Install, own: str) -> bool:
-    return one.prefix == SYSTEM and one.python == own
+    return one.prefix == SYSTEM and (one.python == own or (own == _ANY and not one.python))

@@ -141,7 +141,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     build = None
     if not cuda:
         build = stack.least_build(torch, dockerfile, facts)
-        if build is None or build.cuda.major <= int(stack.major(there)):
+        if build is None or not (stack.is_last(build, torch, facts) or build.cuda.major > int(stack.major(there))):
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         cuda = str(build.cuda)
     if stack.minor(there) == stack.minor(cuda) or (not stack.minor(there) and stack.major(there) == stack.major(cuda)):

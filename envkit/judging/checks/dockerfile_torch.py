@@ -31,6 +31,7 @@ class _Pair:
     stage: Stage
     build: Build | None = None
     by: str = ""  # the package that brings torch along, where nothing asks for torch itself
+    last: bool = False  # whether ``build`` stays the newest that fits, whatever comes
 
 
 def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
@@ -57,17 +58,17 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     if not known:
         skip_if(_chosen_by_another(torch), "another package brings the torch, and the base's CUDA is not known")
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
-    cuda, build = stack.said(torch.cuda), None
+    cuda, build, last = stack.said(torch.cuda), None, False
     skip_if(cuda == "cpu", "the torch is a build for the CPU")
     if not cuda:
         skip_if(_chosen_by_another(torch), "another package brings the torch, and no file determines which")
         build = stack.least_build(torch, dockerfile, facts)
         if build is None:
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
-        cuda = str(build.cuda)
+        cuda, last = str(build.cuda), stack.is_last(build, torch, facts)
     # The stage with another CUDA than torch's is the one to speak of.
     chosen = next((one for one in known if stack.minor(one[2]) != stack.minor(cuda)), known[0])
-    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, along.by.name if along is not None else "")
+    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, along.by.name if along is not None else "", last)
 
 
 def _chosen_by_another(torch: Torch) -> bool:
@@ -100,9 +101,10 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
 def _other_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     pair = _pair(dockerfile, facts)
     if stack.major(pair.cuda) == stack.major(pair.base_cuda):
-        unknown_if(pair.build is not None, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+        open_ = pair.build is not None and not pair.last
+        unknown_if(open_, f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
         return
-    if pair.build is not None and int(stack.major(pair.cuda)) < int(stack.major(pair.base_cuda)):
+    if pair.build is not None and not pair.last and int(stack.major(pair.cuda)) < int(stack.major(pair.base_cuda)):
         raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
     made = [one for one in _extensions(dockerfile, pair, facts) if one.sure]
     broken = next((one for one in made if _refused(dockerfile, one, pair)), None)
@@ -129,7 +131,8 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
     unknown_if(not wanted, f"{pair.base.reference} names only the major version of its CUDA")
     if stack.minor(pair.cuda) == wanted:
         return
-    made = next(iter(_extensions(dockerfile, pair, facts)), None)
+    # A package that may hold no CUDA code at all, for all that the file says, is not worth a warning.
+    made = next((one for one in _extensions(dockerfile, pair, facts) if one.sure or one.needs_nvcc), None)
     yield found(
         f"{_what(pair)} is built for CUDA {pair.cuda}, and the base {pair.base.reference} has CUDA {pair.base_cuda}"
         + (f", against which {made.what} is compiled" if made else ""),
