@@ -554,7 +554,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(module.envkit_holders, "holders", lambda frame: {"holders": [], "cut": False})
     module._Here.folder, module._Here.torch = str(tmp_path), torch
     module._forget()
-    module._Here.began = os.getpid()
+    module._Here.began, module._Here.gpu = os.getpid(), True
     module._Here.looked = module.time.monotonic()
     yield module
     for name in set(sys.modules) - before:
@@ -586,9 +586,12 @@ def test_steps_of_another_kind_begin_anew(memory: Any, tmp_path: Path) -> None:
     assert [look["step"] for look in memory._Here.known["looks"]] == [2]
     assert [row[0] for row in memory._Here.known["series"]] == [1, 2]
     assert len(list(tmp_path.glob("*.pickle"))) == 1
-    memory._Here.began = 0  # a forked child
-    memory._stepped(3, None)
-    assert len(memory._Here.known["series"]) == 2
+    memory._forget()  # a forked child, which has no history of a GPU's memory and may take steps of its own
+    memory._Here.began = os.getpid()
+    memory._stepped(2, None)
+    (look,) = memory._Here.known["looks"]
+    assert look["snapshot"] == "" and "total" not in look and look["host"] > 1 << 20
+    assert memory._Here.known["series"] == [[2, 0, 0]] and len(list(tmp_path.glob("*.pickle"))) == 1
 
 
 def test_what_an_optimizer_keeps_is_counted_apart(memory: Any) -> None:
@@ -687,6 +690,21 @@ def test_the_lines_that_let_a_variable_grow_are_those_of_its_function(memory: An
 
 
 # -- steps
+
+
+def test_an_optimizer_that_replaces_the_first_counts_and_those_beside_it_do_not(memory: Any) -> None:
+    steps = importlib.import_module("envkit_steps")
+    first, beside, new = object(), object(), object()
+
+    def counted(*optimizers: object) -> list[bool]:
+        return [steps._counts(each) for each in optimizers]
+
+    assert counted(*(first, beside) * 6) == [True, False] * 6
+    assert counted(first, *[beside] * 4, first, *[beside] * 8, first) == [True, *[False] * 4, True, *[False] * 8, True]
+    steps._Marks.most_others, steps._Marks.number = 0, 10
+    assert counted(*[new] * 7) == [*[False] * 4, *[True] * 3] and steps._Marks.number == 14
+    layers = [object() for _ in range(50)]
+    assert counted(new, *layers, new, *layers, new) == [True, *[False] * 50, True, *[False] * 50, True]
 
 
 def test_a_step_is_counted_by_the_latest_kind_that_the_program_has(memory: Any) -> None:

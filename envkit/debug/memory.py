@@ -2,187 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from envkit.debug import snapshot, stacks
+from envkit.debug import growth, snapshot, stacks
 from envkit.debug.measures import Finding, Judged, size
+from envkit.debug.memory_records import Growth, Look, OutOfMemory, Process, Usage, process
 from envkit.debug.records import PythonFrame
-from envkit.debug.snapshot import Snapshot
-from envkit.records import dataclass
 from envkit.report import Table
 
-_LEAST_STEPS = 4  # between the first and the last of three looks that show a growth
+__all__ = ["judge", "process"]
 _LASTS_STEPS = 1_000_000  # of what grows so slowly that free memory lasts longer, a note is made and no finding
-_LEVELS_OFF = 0.5  # growth a step that falls below this share of what it was levels off, as a cache that fills does
 _OTHERS = 0.2  # of a GPU's memory: what others hold below this is not why it ran out
 _MOST_ROWS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A variable of the program that keeps tensors: how many entries, tensors, bytes on GPUs, tensors with a graph,
-    nodes of their graphs; and the lines in which it gets more, as number and text."""
-
-    path: str
-    file: str
-    length: int
-    tensors: int
-    size: int
-    graphs: int
-    nodes: int
-    lines: tuple[tuple[int, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """A device at one moment, in bytes; ``processes`` are (pid, bytes, name) as NVML tells, None where it does not."""
-
-    device: int = 0
-    allocated: int = 0
-    reserved: int = 0
-    allocated_peak: int = 0
-    reserved_peak: int = 0
-    retries: int = 0
-    free: int = 0
-    total: int = 0
-    frameworks: tuple[str, ...] = ()
-    processes: tuple[tuple[int, int, str], ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen after a step: the device, the allocator's blocks (if kept) and the program's holders.
-
-    ``kept`` are bytes of the optimizer's parameters, their gradients and its state."""
-
-    step: int
-    usage: Usage
-    shot: Snapshot | None
-    holders: tuple[Holder, ...]
-    kept: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """An allocation that failed: bytes asked for, bytes free on the device, and where Python was."""
-
-    asked: int
-    free: int
-    total: int
-    frames: tuple[PythonFrame, ...]
-    backward: bool
-    usage: Usage
-    shot: Snapshot | None
-    holders: tuple[Holder, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process that used a GPU through torch; ``series`` are (step, allocated, reserved) at the ends of steps."""
-
-    pid: int
-    rank: str
-    gpus: tuple[str, ...]
-    torch: str
-    settings: str
-    kind: str
-    series: tuple[tuple[int, int, int], ...]
-    looks: tuple[Look, ...]
-    ooms: tuple[OutOfMemory, ...]
-    end: Usage | None
-    fraction: float = 0.0
-    fraction_at: str = ""
-    trouble: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Memory that grows from step to step: by how many bytes a step, which lines allocated it, and who keeps it."""
-
-    a_step: float
-    steps: int
-    size: int
-    lines: tuple[tuple[PythonFrame, int, int], ...]
-    holder: Holder | None
-
-
-def process(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> Process:
-    """What one process wrote; ``shots`` are its snapshots by their names.  Raises ValueError where it is not that."""
-    try:
-        return _process(raw, shots)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"it is no record of a process's memory: {type(error).__name__}: {error}") from error
-
-
-def _process(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> Process:
-    fraction = raw.get("fraction") or {}
-    place = fraction.get("place")
-    return Process(
-        pid=int(raw["pid"]),
-        rank=str(raw["rank"]),
-        gpus=tuple(str(each["name"]) for each in raw.get("devices", ())),
-        torch=str(raw.get("torch", "")),
-        settings=str(raw.get("settings", "")),
-        kind=str(raw.get("steps", [""])[0]),
-        series=tuple((int(step), int(allocated), int(reserved)) for step, allocated, reserved in raw["series"]),
-        looks=tuple(_look(each, shots) for each in raw["looks"]),
-        ooms=tuple(_oom(each, shots) for each in raw["ooms"]),
-        end=_usage(raw["end"]) if raw.get("end") else None,
-        fraction=float(fraction.get("value", 0.0)),
-        fraction_at=f"{place[0]}:{place[1]}" if place else "",
-        trouble=tuple(map(str, raw.get("trouble", ()))),
-    )
-
-
-def _look(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> Look:
-    usage = _usage(raw)
-    return Look(int(raw["step"]), usage, _shot(raw, usage, shots), _holders(raw), dict(raw.get("kept") or {}))
-
-
-def _oom(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> OutOfMemory:
-    usage = _usage(raw["usage"])
-    shot = shots.get(str(raw["snapshot"]))
-    return OutOfMemory(
-        int(raw["asked"]),
-        int(raw["free"]),
-        max(int(raw["total"]), usage.total),  # torch tells of the limit that a process has set itself, if it has
-        stacks.frames(raw["frames"]),
-        bool(raw["backward"]),
-        usage,
-        snapshot.read(shot, int(raw["device"])) if shot else None,
-        _holders(raw),
-    )
-
-
-def _shot(raw: Mapping[str, Any], usage: Usage, shots: Mapping[str, Mapping[str, Any]]) -> Snapshot | None:
-    found = shots.get(str(raw["snapshot"]))
-    return snapshot.read(found, usage.device) if found else None
-
-
-def _usage(raw: Mapping[str, Any]) -> Usage:
-    names = ("device", "allocated", "reserved", "allocated_peak", "reserved_peak", "retries", "free", "total")
-    told = raw.get("processes")
-    rows = None if told is None else tuple((int(each["pid"]), int(each["bytes"]), str(each["name"])) for each in told)
-    frameworks = tuple(map(str, raw.get("frameworks", ())))
-    return Usage(**{name: int(raw[name]) for name in names}, frameworks=frameworks, processes=rows)
-
-
-def _holders(raw: Mapping[str, Any]) -> tuple[Holder, ...]:
-    return tuple(
-        Holder(
-            str(each["path"]),
-            str(each["file"]),
-            int(each["length"]),
-            int(each["tensors"]),
-            int(each["bytes"]),
-            int(each["graphs"]),
-            int(each["nodes"]),
-            tuple((int(number), str(text)) for number, text in each.get("lines", ())),
-        )
-        for each in raw["holders"]
-    )
 
 
 def judge(processes: Sequence[Process], failed: bool) -> Judged:
@@ -191,113 +23,92 @@ def judge(processes: Sequence[Process], failed: bool) -> Judged:
     findings: list[Finding] = []
     tables: list[Table] = []
     notes: list[str] = []
+    doubts: list[str] = []
     mine = {each.pid for each in processes}
     for each in processes:
         name = f"rank {each.rank}: " if each.rank else ""
-        growth = grown(each)
-        found, noted = _findings(each, growth, failed, mine)
+        grown = growth.grown(each) or growth.crept(each)
+        found, noted = _findings(each, grown, failed, mine)
+        on_host, noted_host = _on_host(each)
+        found += on_host
         findings += [replace(one, said=name + one.said) for one in found]
-        notes += [name + note for note in (*noted, *each.trouble)]
+        notes += [name + note for note in (*noted, *noted_host, *_which_steps(each), *each.trouble)]
+        doubts += [name + doubt for doubt in _doubts(each, grown, noted_host)]
         tables += _tables(each, name)
-    if not processes:
-        return Judged(open="no process of the command used a GPU through torch's allocator")
-    short = [each for each in processes if not growth_was_watched(each)]
-    if not findings and short:
-        what = "too few steps were seen" if any(each.series for each in short) else "no step was seen"
-        return Judged(
-            (), tuple(tables), tuple(notes), f"{what} to say whether memory grows (an optimizer's step, a batch)"
+    if findings:
+        findings.sort(key=lambda each: -each.weight)
+        return Judged(tuple(findings), tuple(tables), tuple(notes))
+    return Judged((), tuple(tables), tuple(notes), _open(processes, doubts))
+
+
+def _open(processes: Sequence[Process], doubts: Sequence[str]) -> str:
+    """Why a run without a finding is not clean; empty if it is."""
+    if doubts:
+        return doubts[0]
+    on_gpu = [each for each in processes if each.on_gpu]
+    if not on_gpu:
+        return "no process of the command used a GPU through torch's allocator"
+    short = [each for each in on_gpu if not growth.was_watched(each)]
+    if not short:
+        return ""
+    what = "too few steps were seen" if any(each.series for each in short) else "no step was seen"
+    return f"{what} to say whether memory grows (an optimizer's step, a batch, a round of a loop)"
+
+
+def _which_steps(process: Process) -> list[str]:
+    file, line = process.loop
+    return [f"a step is a round of the loop at {file}:{line}"] if file else []
+
+
+def _doubts(process: Process, grown: Growth | None, noted: Sequence[str]) -> list[str]:
+    """What grew over the whole run and is named by no finding: it is never called clean."""
+    doubts = []
+    if not grown and (gain := growth.gained(process)):
+        doubts.append(
+            f"the tensors on the GPU grew by {size(gain)} while the command ran, and the looks at its steps do not "
+            "tell at which line"
         )
-    findings.sort(key=lambda each: -each.weight)
-    return Judged(tuple(findings), tuple(tables), tuple(notes))
+    if not noted and (gain := growth.host_gained(process)):
+        doubts.append(
+            f"the CPU's memory grew by {size(gain)} while the command ran, and no variable of the program that envkit "
+            "can see keeps it"
+        )
+    return doubts
 
 
-def growth_was_watched(process: Process) -> bool:
-    """Whether three snapshots lie far enough apart to tell growth from none."""
-    shots = [look for look in process.looks if look.shot is not None]
-    return len(shots) >= 3 and shots[-1].step - shots[-3].step >= _LEAST_STEPS
+def _on_host(process: Process) -> tuple[list[Finding], list[str]]:
+    """What grows in the CPU's memory, as a finding, or as a note where there is room for a million steps more."""
+    found = growth.host(process)
+    if found is None:
+        return [], []
+    holder = found.holder
+    places = tuple(PythonFrame(holder.file, number, holder.path) for number, _ in holder.lines[:1])
+    where = f"`{holder.path}` in {places[0].place}" if places else f"`{holder.path}` of {holder.file}"
+    rate = f"{size(found.a_step)} more each {'step' if process.kind else 'second'}"
+    said = f"{where} keeps {holder.tensors} tensors and arrays in the CPU's memory: {size(holder.host)}, {rate}"
+    if process.ram and process.ram - found.size > _LASTS_STEPS * found.a_step:
+        return [], [said]
+    fix = f"empty `{holder.path}`, bound its length, or keep of each what is needed later: a number, an index, a file"
+    return [Finding("leak-host", said, fix, places, holder.host / max(process.ram, holder.host, 1))], []
 
 
-def grown(process: Process) -> Growth | None:
-    """What grows from step to step, by three looks at the ends of steps; None where nothing does.
-
-    A line grows that has more bytes at each look, and not by less and less: a cache that fills levels off, the state
-    of an optimizer comes in one step.
-    """
-    if not growth_was_watched(process):
-        return None
-    early, middle, late = [look for look in process.looks if look.shot is not None][-3:]
-    if not early.shot or not middle.shot or not late.shot:
-        return None
-    lines = [
-        {frame: (count, size_) for frame, size_, count in snapshot.by_line(x.shot.live)}
-        for x in (early, middle, late)
-        if x.shot
-    ]
-    first, second = middle.step - early.step, late.step - middle.step
-    growing = []
-    for frame, (count, bytes_) in lines[2].items():
-        before, between = lines[0].get(frame, (0, 0))[1], lines[1].get(frame, (0, 0))[1]
-        slow, late_rate = (between - before) / max(first, 1), (bytes_ - between) / max(second, 1)
-        if slow > 0 and late_rate >= _LEVELS_OFF * slow:
-            growing.append((frame, bytes_ - before, bytes_, count, late_rate))
-    more = late.shot.allocated - early.shot.allocated
-    told = sum(each[1] for each in growing)
-    # What only changes places, as with batches of other lengths, grows in some lines and shrinks in others.
-    if not growing or more < 0.5 * told or _falls(process, early.step):
-        return None
-    growing.sort(key=lambda each: -each[1])
-    rate = sum(each[4] for each in growing)
-    return Growth(
-        rate,
-        late.step,
-        sum(each[2] for each in growing),
-        tuple((frame, bytes_, count) for frame, _, bytes_, count, _ in growing),
-        _keeper(early, middle, late, told),
-    )
-
-
-def _falls(process: Process, since: int) -> bool:
-    """Whether the bytes at the ends of steps fall back below half of what they had gained: then they do not stay."""
-    values = [allocated for step, allocated, _ in process.series if step >= since]
-    if len(values) < 3:
-        return False
-    most, base = max(values), values[0]
-    return most > base and values[-1] < base + (most - base) / 2
-
-
-def _keeper(early: Look, middle: Look, late: Look, told: int) -> Holder | None:
-    """The variable that gets more at each look: tensors, or nodes of graphs; that which has most of the bytes, or else
-    most of the graphs."""
-    looks = [{(each.file, each.path): each for each in look.holders} for look in (early, middle, late)]
-    grows = []
-    for key, now in looks[2].items():
-        then, between = looks[0].get(key), looks[1].get(key)
-        if between is None or then is None:
-            continue
-        by_length = then.length < between.length < now.length
-        by_nodes = then.nodes < between.nodes < now.nodes
-        if (by_length and now.tensors > then.tensors) or (now.length == then.length == 1 and by_nodes):
-            grows.append((now.size - then.size >= 0.5 * told, now.nodes - then.nodes, now.tensors - then.tensors, now))
-    return max(grows, key=lambda each: each[:3])[3] if grows else None
-
-
-def _findings(process: Process, growth: Growth | None, failed: bool, mine: set[int]) -> tuple[list[Finding], list[str]]:
+def _findings(process: Process, grown: Growth | None, failed: bool, mine: set[int]) -> tuple[list[Finding], list[str]]:
     found: list[Finding] = []
     notes: list[str] = []
     last = process.ooms[-1] if process.ooms and failed else None
-    if growth:
+    if grown:
         usage = last.usage if last else process.looks[-1].usage
-        lasts = usage.free / growth.a_step if growth.a_step > 0 else float("inf")
+        lasts = usage.free / grown.a_step if grown.a_step > 0 else float("inf")
         if last or lasts < _LASTS_STEPS:
-            found.append(_leak(process, growth, usage, last))
+            found.append(_leak(process, grown, usage, last))
         else:
-            frame = growth.lines[0][0]
+            frame = grown.lines[0][0]
             notes.append(
-                f"memory allocated at {_at(frame)} grows by {size(growth.a_step)} a step, of which "
+                f"memory allocated at {_at(frame)} grows by {size(grown.a_step)} a step, of which "
                 f"{lasts:,.0f} more fit into what is free"
             )
     if last:
-        found += [_too_much(process, last, mine)] if not growth else []
+        found += [_too_much(process, last, mine)] if not grown else []
         notes += _about(last, process, mine)
     elif process.ooms:
         said = process.ooms[-1]
@@ -306,20 +117,20 @@ def _findings(process: Process, growth: Growth | None, failed: bool, mine: set[i
     return found, notes
 
 
-def _leak(process: Process, growth: Growth, usage: Usage, last: OutOfMemory | None) -> Finding:
-    frame = growth.lines[0][0]
-    holder = growth.holder
+def _leak(process: Process, grown: Growth, usage: Usage, last: OutOfMemory | None) -> Finding:
+    frame = grown.lines[0][0]
+    holder = grown.holder
     unit = "step" if process.kind else "second"
-    held = growth.size
+    held = grown.size
     if last and last.shot:
-        names = {each[0] for each in growth.lines}
+        names = {each[0] for each in grown.lines}
         held = sum(block.size for block in last.shot.live if block.own in names)
-    rate = f"{size(growth.a_step)} more each {unit}"
+    rate = f"{size(grown.a_step)} more each {unit}"
     ran_out = "; then memory ran out" if last else f"; {size(usage.free)} are free"
     places = [frame]
     if holder is None:
         said = (
-            f"memory allocated at {_at(frame)} stays: {size(held)} after {growth.steps} {unit}s, {rate}{ran_out}; "
+            f"memory allocated at {_at(frame)} stays: {size(held)} after {grown.steps} {unit}s, {rate}{ran_out}; "
             "no variable of the program that envkit can see keeps it"
         )
         fix = "look at who keeps what that line makes: a closure, a callback, a C++ extension or a cache of a library"
@@ -327,9 +138,9 @@ def _leak(process: Process, growth: Growth, usage: Usage, last: OutOfMemory | No
     if holder.lines:
         places.insert(0, PythonFrame(holder.file, holder.lines[0][0], holder.path))
     where = f"`{holder.path}` in {places[0].place}" if holder.lines else f"`{holder.path}` of {holder.file}"
-    graph = (holder.graphs and holder.size < 0.5 * growth.size) or (holder.graphs and holder.length == 1)
+    graph = (holder.graphs and holder.size < 0.5 * grown.size) or (holder.graphs and holder.length == 1)
     if graph:
-        count = holder.length if holder.length > 1 else growth.steps
+        count = holder.length if holder.length > 1 else grown.steps
         what = f"keeps the graph of {count} {unit}s"
         fix = f"keep the number and not the graph: .detach() or .item() before it goes into `{holder.path}`"
         fix += ", or compute it under torch.no_grad()"
@@ -437,9 +248,18 @@ def _beside(process: Process, usage: Usage) -> int:
 
 
 def _tables(process: Process, name: str) -> list[Table]:
-    tables = []
+    looks = process.looks
+    if looks and not process.on_gpu:
+        rows = (("of the CPU's memory", size(looks[-1].host)),)
+        return [Table(f"{name}after step {looks[-1].step}", ("what", "bytes"), rows)]
+    return [*_by_line(process, name), *([_after(looks[-1], name)] if looks else [])]
+
+
+def _by_line(process: Process, name: str) -> list[Table]:
+    """The program's lines by the bytes of their tensors, when memory ran out or else when most were held."""
     moments = [(oom.shot, f"when {size(oom.asked)} were asked for in vain") for oom in process.ooms[-1:]]
     moments = moments or [(look.shot, f"at the peak before step {look.step}'s end") for look in process.looks[-1:]]
+    tables = []
     for shot, when in moments:
         blocks = (shot.live if process.ooms else shot.peak) if shot else ()
         rows = snapshot.by_line(blocks)[:_MOST_ROWS]
@@ -449,19 +269,21 @@ def _tables(process: Process, name: str) -> list[Table]:
             for frame, bytes_, count in rows
         )
         tables.append(Table(f"{name}tensors {when}", ("line", "in", "bytes", "share", "tensors"), lines))
-    looks = process.looks
-    if looks:
-        last = looks[-1]
-        rows_ = [("allocated", size(last.usage.allocated)), ("reserved by torch", size(last.usage.reserved))]
-        rows_ += [("allocated at most", size(last.usage.allocated_peak))]
-        rows_ += [
-            (f"of the optimizer's {key}" if key != "optimizer" else "state of the optimizer", size(value))
-            for key, value in last.kept.items()
-        ]
-        rows_ += [("free on the GPU", size(last.usage.free)), ("the GPU has", size(last.usage.total))]
-        rows_ += [(f"process {pid} {text}", size(bytes_)) for pid, bytes_, text in (last.usage.processes or ())[:8]]
-        tables.append(Table(f"{name}after step {last.step}", ("what", "bytes"), tuple(rows_)))
     return tables
+
+
+def _after(last: Look, name: str) -> Table:
+    """What was held after a step."""
+    rows = [("allocated", size(last.usage.allocated)), ("reserved by torch", size(last.usage.reserved))]
+    rows += [("allocated at most", size(last.usage.allocated_peak))]
+    rows += [
+        (f"of the optimizer's {key}" if key != "optimizer" else "state of the optimizer", size(value))
+        for key, value in last.kept.items()
+    ]
+    rows += [("free on the GPU", size(last.usage.free)), ("the GPU has", size(last.usage.total))]
+    rows += [(f"process {pid} {text}", size(bytes_)) for pid, bytes_, text in (last.usage.processes or ())[:8]]
+    rows += [("the process in the CPU's memory", size(last.host))] if last.host else []
+    return Table(f"{name}after step {last.step}", ("what", "bytes"), tuple(rows))
 
 
 def _at(frame: PythonFrame) -> str:

@@ -61,6 +61,7 @@ class Process:
     tf32: bool | None
     reduced: Reduced | None
     queued: float = 0.0
+    loop: tuple[str, int] = ("", 0)
     trouble: tuple[str, ...] = ()
 
     @property
@@ -89,6 +90,7 @@ def process(raw: Mapping[str, Any], traced: Mapping[str, Any] | None) -> Process
             tf32=None if tf32 is None else bool(tf32),
             reduced=trace.read(traced, pid) if traced is not None else None,
             queued=float(raw.get("queued", 0.0)),
+            loop=(str(raw.get("loop", [""])[0]), int(raw.get("loop", ["", 0])[1])),
             trouble=tuple(map(str, raw["trouble"])),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -114,7 +116,7 @@ def judge(processes: Sequence[Process], facts: Facts) -> Judged:
         name = f"rank {each.rank}: " if each.rank else ""
         findings += [replace(one, said=name + one.said) for one in _findings(each)]
         tables += _tables(each, name)
-        notes += [name + note for note in (*_should(each, facts), *_crowded(each), *each.trouble)]
+        notes += [name + note for note in (*_which(each), *_should(each, facts), *_crowded(each), *each.trouble)]
     findings.sort(key=lambda each: -each.weight)
     untraced = [each for each in stepped if each.reduced is None]
     why = "torch's profiler recorded no step: the command ended too early" if untraced and not findings else ""
@@ -129,7 +131,16 @@ def _unjudged(processes: Sequence[Process]) -> Judged:
         return Judged(
             open="the command ended before enough steps were seen: let it run ten steps and five seconds more"
         )
-    return Judged(open="no step was seen: no optimizer stepped, no DataLoader gave a batch, and no backward pass ended")
+    return Judged(
+        open="no step was seen: no optimizer stepped, no DataLoader gave a batch, no backward pass ended, and no loop "
+        "came round four times within a minute"
+    )
+
+
+def _which(process: Process) -> list[str]:
+    """What a step is, where nothing of torch marks it."""
+    file, line = process.loop
+    return [f"a step is a round of the loop at {file}:{line}"] if file else []
 
 
 def _findings(process: Process) -> list[Finding]:
@@ -262,6 +273,7 @@ def _ranks(processes: Sequence[Process]) -> list[Finding]:
     """Which rank the others wait for: the last to come into a collective waits least in it.  It is the same one in most
     of them; who is late in turn, or because no processor was free for it, is not blamed."""
     ranks = [each for each in processes if each.rank and each.reduced is not None and each.reduced.joins]
+    ranks = [each for each in ranks if each.kind != "loop"]  # whose records begin when each has found its loop
     joins = {each.rank: each.reduced.joins for each in ranks if each.reduced}
     if len(ranks) < 2 or len({len(each) for each in joins.values()}) > 1:
         return []

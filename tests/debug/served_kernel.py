@@ -15,8 +15,8 @@ def centered(x: Any, y: Any, columns: Any, limit: Any, BLOCK: tl.constexpr) -> N
     """Each row less its mean."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
-    inside = at.to(tl.int64) * 4_000_000 + at < limit
-    value = tl.load(x + row * columns + at.to(tl.int64) * 4_000_000 * (limit > 1000), mask=inside, other=0.0)  # read here
+    apart = tl.where(limit > columns, 4_000_000, 1)
+    value = tl.load(x + row * columns + at.to(tl.int64) * apart, mask=at < limit, other=0.0)  # read here
     tl.store(y + row * columns + at, value - tl.sum(value) / columns, mask=at < columns)
 
 

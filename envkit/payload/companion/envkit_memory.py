@@ -5,6 +5,7 @@ allocator keeps the Python stack of each allocation.  After the steps 2, 4, 8, 1
 each quarter of a minute, a snapshot goes to ``snapshot-PID-STEP.pickle`` as torch pickles it, and beside it what the
 program's own variables hold.  When memory runs out, torch calls an observer, and the same is written as
 ``oom-PID-NUMBER.pickle``.  ``memory-PID.json`` has all else; it is written again at each look, whole or not at all.
+A process that takes steps without a GPU is looked at as well: the CPU's memory grows by the same mistakes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _UNMARKED_S = 8.0  # without a step, before a program is looked at by the clock
 _MOST_LOOKS = 12
 _MOST_SNAPSHOTS = 5
 _MOST_SERIES = 1000
+_CLOCK_S = 0.5
 _MOST_OOMS = 3
 _MOST_BYTES = 192 << 20  # of one snapshot
 
@@ -43,7 +45,9 @@ class _Here:
     folder = ""
     stack: Callable[[FrameType | None], list[list[Any]]] | None = None
     torch: Any = None
-    began = 0  # the process in which the allocator keeps its history
+    began = 0  # the process that is looked at
+    clock_s = _CLOCK_S  # between notes of the clock
+    gpu = False  # whether its allocator keeps its history
     looked = 0.0
     following = 2  # the step after which the next look is due
     every = 1
@@ -65,10 +69,12 @@ def _forget() -> None:
     """A forked child has a history of its own, if any."""
     _Here.lock = threading.RLock()
     _Here.began, _Here.looked, _Here.following, _Here.every, _Here.ooms = 0, 0.0, 2, 1, 0
+    _Here.gpu, _Here.clock_s = False, _CLOCK_S
     _Here.known = {
         "pid": os.getpid(),
         "rank": envkit_steps.rank(),
         "series": [],
+        "clock": [],
         "looks": [],
         "ooms": [],
         "trouble": [],
@@ -101,10 +107,8 @@ def _fractions(module: ModuleType) -> None:
 
 def _begin() -> None:
     torch = _Here.torch = sys.modules["torch"]
-    if _Here.began == os.getpid():
+    if _Here.gpu and _Here.began == os.getpid():
         return
-    _Here.began = os.getpid()
-    _Here.looked = time.monotonic()
     torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=_ENTRIES)
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None:
@@ -113,20 +117,52 @@ def _begin() -> None:
         _trouble("this torch tells nobody when memory runs out")
     devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     _Here.known["devices"] = [{"name": each.name, "total": each.total_memory} for each in devices]
-    _Here.known["torch"] = str(torch.__version__)
     _Here.known["settings"] = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
-    atexit.register(lambda: envkit_steps.guarded_call(_ended, os.getpid()))
-    threading.Thread(target=_attend, args=(os.getpid(),), name="envkit-memory", daemon=True).start()
+    _Here.gpu = True
+    _Here.known["series"], _Here.known["looks"], _Here.known["clock"] = [], [], []
+    _start()
+
+
+def _start() -> None:
+    """Begins to look at this process, with a GPU or without."""
+    if _Here.began != os.getpid():
+        _Here.began = os.getpid()
+        atexit.register(lambda: envkit_steps.guarded_call(_ended, os.getpid()))
+        threading.Thread(target=_attend, args=(os.getpid(),), name="envkit-memory", daemon=True).start()
+    _Here.torch = sys.modules["torch"]
+    _Here.looked = time.monotonic()
+    _Here.known["torch"] = str(_Here.torch.__version__)
+    _Here.known["ram"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     _write()
 
 
 def _attend(pid: int) -> None:
-    """The thread: looks now and then at a program whose steps nobody marks."""
+    """The thread: notes what is held by the clock, and looks now and then at a program whose steps nobody marks."""
     began = time.monotonic()
+    second = began
     while os.getpid() == pid and _Here.began == pid:
-        time.sleep(1.0)
-        if not envkit_steps.kind() and time.monotonic() - began >= _UNMARKED_S:
-            envkit_steps.guarded_call(_unmarked)
+        time.sleep(_Here.clock_s)
+        envkit_steps.guarded_call(_noted, time.monotonic() - began)
+        if time.monotonic() - second >= 1.0:
+            second = time.monotonic()
+            if _Here.gpu and not envkit_steps.kind() and second - began >= _UNMARKED_S:
+                envkit_steps.guarded_call(_unmarked)
+
+
+def _noted(seconds: float) -> None:
+    """Notes the bytes of the allocator and of the CPU's memory; where there are too many notes, of each second one."""
+    clock = _Here.known["clock"]
+    clock.append([round(seconds, 2), _Here.torch.cuda.memory_allocated() if _Here.gpu else 0, _resident()])
+    if len(clock) > _MOST_SERIES:
+        _Here.clock_s *= 2
+        del clock[::2]
+
+
+def _resident() -> int:
+    """The bytes of the CPU's memory that are this process's own: no files, nothing that it shares."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        pages = file.read().split()
+    return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _unmarked() -> None:
@@ -139,7 +175,7 @@ def _unmarked() -> None:
 
 def _stepped(number: int, optimizer: Any) -> None:
     if _Here.began != os.getpid():
-        return
+        _start()
     if number == 1:  # steps of another kind begin: what was counted before them is no part of their growth
         _Here.known["series"], _Here.every, _Here.following = [], 1, 2
         for look in _Here.known["looks"]:
@@ -158,7 +194,7 @@ def _series(number: int) -> None:
         return
     cuda = _Here.torch.cuda
     series = _Here.known["series"]
-    series.append([number, cuda.memory_allocated(), cuda.memory_reserved()])
+    series.append([number, cuda.memory_allocated(), cuda.memory_reserved()] if _Here.gpu else [number, 0, 0])
     if len(series) > _MOST_SERIES:
         _Here.every *= 2
         del series[::2]
@@ -170,7 +206,8 @@ def _look(number: int, frame: FrameType | None, optimizer: Any) -> None:
     look = {
         "step": number,
         "kind": envkit_steps.kind(),
-        "snapshot": name if _snapshot(name) else "",
+        "snapshot": name if _Here.gpu and _snapshot(name) else "",
+        "host": _resident(),
         **_usage(),
         **envkit_holders.holders(frame),
         "kept": _kept(optimizer),
@@ -208,7 +245,9 @@ def _snapshot(name: str) -> bool:
 
 
 def _usage() -> dict[str, Any]:
-    """The current device as torch and as the driver see it, and who else is on it."""
+    """The current device as torch and as the driver see it, and who else is on it; without a GPU nothing of it."""
+    if not _Here.gpu:
+        return {}
     cuda = _Here.torch.cuda
     device = cuda.current_device()
     free, total = cuda.mem_get_info(device)
@@ -273,6 +312,7 @@ def _write() -> None:
     path = os.path.join(_Here.folder, f"memory-{os.getpid()}.json")
     with _Here.lock:
         _Here.known["steps"] = [envkit_steps.kind(), _Here.known["series"][-1][0] if _Here.known["series"] else 0]
+        _Here.known["loop"] = envkit_steps.loop()
         with open(path + "~", "w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(_Here.known, file)
         os.replace(path + "~", path)

@@ -77,8 +77,9 @@ def _stepped(number: int, optimizer: Any) -> None:
     now = time.perf_counter()
     if _Here.state == "done":
         return
-    if _Here.pid != os.getpid() or (number == 1 and _Here.state == "waits"):
-        _Here.pid, _Here.since, _Here.steps = os.getpid(), now, 0
+    if _Here.pid != os.getpid() or (number == 1 and _Here.state in ("waits", "lines")):  # of another kind, or loop
+        _Here.pid, _Here.since, _Here.steps, _Here.state = os.getpid(), now, 0, "waits"
+        _Here.lines, _Here.looked, _Here.ends = {}, 0.0, []
     _Here.steps += 1
     ranks = envkit_steps.rank() != ""
     if _Here.state == "waits":
@@ -95,7 +96,9 @@ def _stepped(number: int, optimizer: Any) -> None:
 
 
 def _passed(now: float, steps: int, seconds: float) -> bool:
-    return _Here.steps >= _MOST_STEPS or (_Here.steps >= steps and now - _Here.since >= seconds)
+    # a round of a loop may take microseconds, a step that is marked takes its time
+    most = _Here.steps >= _MOST_STEPS and (envkit_steps.kind() != "loop" or _Here.state == "traces")
+    return most or (_Here.steps >= steps and now - _Here.since >= seconds)
 
 
 def _lines(number: int) -> None:
@@ -178,6 +181,7 @@ def _part(frame: FrameType | None) -> str:
 
 def _finish() -> None:
     _Here.state = "done"
+    envkit_steps.ended()
     profiler, _Here.profiler = _Here.profiler, None
     trace = ""
     if profiler is not None:
@@ -214,6 +218,7 @@ def _write(trace: str) -> None:
         "pid": os.getpid(),
         "rank": envkit_steps.rank(),
         "kind": envkit_steps.kind(),
+        "loop": envkit_steps.loop(),
         "first": _Here.first,
         "state": _Here.state,
         "steps": _apart(_Here.ends),

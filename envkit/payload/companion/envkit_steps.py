@@ -1,8 +1,8 @@
 """Tells where the steps of a program are, and where its own lines of Python are, for the modules that measure it.
 
 A step ends when an optimizer has stepped; before the first one has, when a batch of a DataLoader is asked for; in a
-program with neither, when a backward pass ends.  The program is not changed: three functions of torch are wrapped after
-torch's own import.
+program with neither, when a backward pass ends; and where there is none of these, when the loop that the program is in
+comes round.  The program is not changed: three functions of torch are wrapped after torch's own import.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, ModuleType
 
-KINDS = ("backward", "batch", "optimizer")  # a later kind replaces an earlier one
+envkit_loops: Any = importlib.import_module("envkit_loops")  # beside this file, wherever the command runs
+KINDS = ("loop", "backward", "batch", "optimizer")  # a later kind replaces an earlier one
 _LIBRARY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _MOST_FAILURES = 8
+_LEAST_OTHERS = 4  # steps of other optimizers, as of a discriminator, that say nothing of the first
 
 
 class _Marks:
@@ -35,6 +37,10 @@ class _Marks:
     kind = ""
     number = 0
     first: Any = None  # of the optimizers, the one whose steps count
+    others: ClassVar[dict[int, int]] = {}  # steps of other optimizers since its last one
+    most_others = 0  # the most of one of these between two of its steps
+    loop: tuple[str, int] = ("", 0)  # that was watched until the end
+    last = 0.0  # when a step ended, by perf_counter
     failures = 0
 
 
@@ -49,6 +55,36 @@ def watch(step: Callable[[int, Any], None], failed: Callable[[str], None]) -> No
     }
     guarded = {name: functools.partial(guarded_call, wrap) for name, wrap in calls.items()}
     importlib.import_module("envkit_companion").AfterImport(guarded)
+    os.register_at_fork(after_in_child=envkit_loops.stop)
+
+
+def _loops() -> None:
+    """Watches for the loop of a program that marks no steps, from torch's import on."""
+    _Marks.last = time.perf_counter()
+    failed = _Marks.failed or (lambda said: None)
+    envkit_loops.watch(lambda: _mark("loop"), _silent, is_own, failed, os.getpid())
+
+
+def _silent() -> float:
+    """The seconds since the last step; none in a program that marks its steps."""
+    return time.perf_counter() - _Marks.last if _Marks.kind in ("", "loop") else 0.0
+
+
+def last() -> float:
+    """When the last step ended, by perf_counter."""
+    return _Marks.last
+
+
+def loop() -> tuple[str, int]:
+    """The file and the line of the loop whose rounds are the steps; an empty name where they are others."""
+    file, line = envkit_loops.place() if _Marks.kind == "loop" else ("", 0)
+    return (file, line) if file else _Marks.loop
+
+
+def ended() -> None:
+    """No more steps are wanted."""
+    _Marks.loop = loop()
+    envkit_loops.stop()
 
 
 def kind() -> str:
@@ -93,8 +129,11 @@ def guarded_call(what: Callable[..., Any], *arguments: Any) -> Any:
 def _mark(of: str, optimizer: Any = None) -> None:
     if KINDS.index(of) < KINDS.index(_Marks.kind or of):
         return
-    if _Marks.kind != of:
+    _Marks.last = time.perf_counter()
+    anew = of == "loop" and _Marks.loop != envkit_loops.place()
+    if _Marks.kind != of or anew:
         _Marks.kind, _Marks.number = of, 0
+        _Marks.loop = envkit_loops.place() if of == "loop" else ("", 0)
     _Marks.number += 1
     if _Marks.step is not None:
         guarded_call(_Marks.step, _Marks.number, optimizer)
@@ -114,15 +153,30 @@ def _optimizers(module: ModuleType) -> None:
         @functools.wraps(hooked)
         def marked(self: Any, *arguments: Any, **named: Any) -> Any:
             answer = hooked(self, *arguments, **named)
-            if _Marks.first is None:
-                _Marks.first = id(self)
-            if _Marks.first == id(self):
+            if _counts(self):
                 _mark("optimizer", self)
             return answer
 
         return marked
 
     optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+def _counts(optimizer: Any) -> bool:
+    """Whether an optimizer's step ends a step of the program: the first's do.  Where another steps twice as often as
+    any ever did between two steps of it, it was replaced, and the other counts from now on."""
+    if _Marks.first in (None, id(optimizer)):
+        _Marks.first = id(optimizer)
+        _Marks.most_others = max([_Marks.most_others, *_Marks.others.values()])
+        _Marks.others.clear()
+        return True
+    count = _Marks.others[id(optimizer)] = _Marks.others.get(id(optimizer), 0) + 1
+    if count <= max(_LEAST_OTHERS, 2 * _Marks.most_others):
+        return False
+    _Marks.number += count - 1
+    _Marks.first, _Marks.most_others = id(optimizer), 0
+    _Marks.others.clear()
+    return True
 
 
 def _loaders(module: ModuleType) -> None:
@@ -146,11 +200,12 @@ def _loaders(module: ModuleType) -> None:
 
 def _backwards(module: ModuleType) -> None:
     original = getattr(module, "backward")  # noqa: B009 - a module that is not known here
+    _loops()  # torch is as good as imported
 
     @functools.wraps(original)
     def backward(*arguments: Any, **named: Any) -> Any:
         answer = original(*arguments, **named)
-        if _Marks.kind in ("", "backward"):
+        if _Marks.kind in ("", "loop", "backward"):
             _mark("backward")
         return answer
 
