@@ -16,7 +16,23 @@ _FEW = 20  # objects that are made without a compiled ``__init__``, which takes 
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import replace as replace
 else:
+
+    def replace(record: Any, /, **changes: Any) -> Any:
+        """As `dataclasses.replace`, six times as fast for a class of this module whose objects check nothing."""
+        copied = _copied.get(record.__class__) or _copying(record.__class__)
+        if copied is None:
+            return dataclasses.replace(record, **changes)
+        new = object.__new__(record.__class__)
+        setters, values = copied
+        for put, value in zip(setters.values(), values(record), strict=True):
+            put(new, value)
+        for name, value in changes.items():
+            if name not in setters:
+                raise TypeError(f"{record.__class__.__name__} has no field {name}")
+            setters[name](new, value)
+        return new
 
     def dataclass(
         *, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True, repr: bool = True
@@ -33,6 +49,20 @@ else:
             return new
 
         return made
+
+
+_copied: dict[type, tuple[dict[str, Callable[[Any, Any], None]], Callable[[Any], Any]]] = {}
+
+
+def _copying(cls: type) -> tuple[dict[str, Callable[[Any, Any], None]], Callable[[Any], Any]] | None:
+    """What sets each field of an object of ``cls``, and what gives their values; None for a class whose ``__init__``
+    does more than to set its fields."""
+    fields = dataclasses.fields(cls)
+    if hasattr(cls, "__post_init__") or not all(field.init for field in fields) or not hasattr(cls, "__slots__"):
+        return None
+    setters = {field.name: getattr(cls, field.name).__set__ for field in fields}
+    copied = _copied[cls] = setters, _values(tuple(setters))
+    return copied
 
 
 def _methods(cls: type, frozen: bool, eq: bool, repr: bool) -> dict[str, Any]:

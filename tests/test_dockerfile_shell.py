@@ -480,3 +480,13 @@ def test_a_bound_is_said() -> None:
     many: dict[str, str | None] = {f"v{number}": "1" for number in range(3_000)}  # compared wherever branches meet
     assert read("if x; then y; fi;" * 200, many).complete
     assert not read("if x; then a=1; fi;" * 200, many).complete
+
+
+def test_a_script_of_two_files_has_the_places_of_each() -> None:
+    script = "for x in a b; do echo $x; done\nrun `plain word`\n"
+    places = [
+        {(word.span.path, word.span.line) for each in found.commands for word in each.words}
+        for text in (Text.of(script, "a", 3), Text.of(script, "b"), Text.of(script, "a", 3))
+        for found in [commands(text, {})]
+    ]
+    assert places == [{("a", 3), ("a", 4)}, {("b", 1), ("b", 2)}, {("a", 3), ("a", 4)}]

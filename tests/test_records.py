@@ -139,3 +139,16 @@ def test_a_wrong_call_is_refused_before_and_after() -> None:
             with pytest.raises(TypeError, match="__init__"):
                 One(*given, **named)
         assert One(1).size == 1
+
+
+def test_a_changed_copy_is_that_of_the_standard_library() -> None:
+    for frozen in (False, True):
+        for cls in _both(frozen=frozen):
+            one = cls("a", 4, seen=[1])
+            changed = records.replace(one, size=5, quiet="r")
+            assert changed == replace(one, size=5, quiet="r")
+            assert (one.size, changed.seen is one.seen, type(changed)) == (4, True, cls)
+            with pytest.raises(TypeError):
+                records.replace(one, other=1)
+    with pytest.raises(ValueError, match="less than nothing"):
+        records.replace(Extended(1, "a"), size=-1)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from envkit.facts import Facts, ImageTag
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Base
 from envkit.versions import Cuda, Torch
 

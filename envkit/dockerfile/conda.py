@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
@@ -18,7 +17,7 @@ from envkit.dockerfile.options import ParsedOptions
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 MOST = 20_000  # parts of one environment file

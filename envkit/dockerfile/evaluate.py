@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from functools import lru_cache, partial
 from itertools import islice
 
 from envkit.dockerfile import (
@@ -34,7 +35,7 @@ from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import (
     Base,
     Command,
@@ -306,11 +307,20 @@ class _Reader:
     def _step(self, instruction: Instruction, state: _State) -> Step:
         flags, is_exec = tuple(flag.value for flag in instruction.flags), instruction.exec_form is not None
         seen = state.seen()
-        step = Step(instruction.name, instruction.span, instruction.text.value, flags, is_exec)
-        step = replace(step, env=self._known(seen), workdir=state.workdir, user=state.user)
+        made = partial(
+            Step,
+            instruction.name,
+            instruction.span,
+            instruction.text.value,
+            flags,
+            is_exec,
+            env=self._known(seen),
+            workdir=state.workdir,
+            user=state.user,
+        )
         match instruction.name:
             case "ARG" | "ENV" | "LABEL":
-                return replace(step, settings=tuple(self._settings(instruction, state, seen)))
+                return made(settings=tuple(self._settings(instruction, state, seen)))
             case "WORKDIR":
                 folder, _ = self._expand(_unquoted(instruction.text.value.strip()), seen)
                 state.workdir = posixpath.normpath(posixpath.join(state.workdir, folder or "."))
@@ -320,14 +330,14 @@ class _Reader:
                 if instruction.exec_form:
                     state.shell = instruction.exec_form
             case "COPY" | "ADD":
-                return replace(step, copy=self._copy(instruction, state, seen))
+                return made(copy=self._copy(instruction, state, seen))
             case "RUN":
-                return self._run(step, instruction, state, seen)
+                return self._run(made, instruction, state, seen)
             case "CMD" | "ENTRYPOINT" | "HEALTHCHECK":
-                return replace(step, commands=self._commands(instruction, state, dict(seen)))
+                return made(commands=self._commands(instruction, state, dict(seen)))
             case _:
                 pass
-        return step
+        return made()
 
     def _settings(self, instruction: Instruction, state: _State, seen: Env) -> Iterator[Setting]:
         for name, text in words.assignments(instruction):
@@ -456,7 +466,7 @@ class _Reader:
             unread.append(Unread(f"the whole RUN at {instruction.span.place}", _NO_END, instruction.span))
         return script.commands
 
-    def _run(self, step: Step, instruction: Instruction, state: _State, seen: Env) -> Step:
+    def _run(self, made: Callable[..., Step], instruction: Instruction, state: _State, seen: Env) -> Step:
         if state.user and state.user not in ("root", "0", "0:0", "root:root"):
             seen.setdefault("HOME", f"/home/{state.user.split(':')[0]}")
         else:
@@ -464,7 +474,7 @@ class _Reader:
         for name in self.unset & state.args.keys():
             seen.pop(name, None)  # as the shell finds it, so that ${NAME:-default} has its answer
         trees = {name: self.states[index].tree for name, index in self.names.items()}
-        files: Files = Run(state.tree, step.flags, state.workdir, trees)
+        files: Files = Run(state.tree, tuple(flag.value for flag in instruction.flags), state.workdir, trees)
         unread: list[Unread] = []
         begun = self._commands(instruction, state, seen, unread)
         commands = tuple(
@@ -474,7 +484,7 @@ class _Reader:
         installs: list[Install] = []
         removals: list[Removal] = []
         if len(commands) == _MOST_COMMANDS:
-            unread.append(Unread(f"the whole RUN at {step.span.place}", _NO_END, step.span))
+            unread.append(Unread(f"the whole RUN at {instruction.span.place}", _NO_END, instruction.span))
         for command in commands:
             state.tree.ran(command)
             new = conda.activated(command)
@@ -503,9 +513,7 @@ class _Reader:
             placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
             self._took(placed, state)
             installs.extend(placed)
-        return replace(
-            step, commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread)
-        )
+        return made(commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread))
 
     def _placed(self, install: Install, command: Command, state: _State, active: str) -> Install:
         if install.manager in ("apt", "dnf", "apk", "yum", "zypper") or install.prefix:
@@ -694,7 +702,7 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
             if not recipe_line.complete:
                 unread.append(Unread(f"the line {line.span(0, 0).place}", _NO_END, command.span))
             for each in recipe_line.commands:
-                certain = each if sure and command.sure else replace(each, sure=False)
+                certain = each if (sure and command.sure) or not each.sure else replace(each, sure=False)
                 yield from _script(certain, files, depth + 1, unread)
         return
     words = [word for word in command.words if not word.text.startswith("-")]
@@ -714,11 +722,15 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
     dialect = "bash" if command.program == "bash" or "bash" in first else "sh"
     given = command.words[command.words.index(words[at]) + 1 :]
     texts = tuple(word.text for word in given) if all(word.sure for word in given) else None
-    script = shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect, args=texts)
+    script = shell.commands(_placed_text(found.text, found.path), command.env, command.cwd, dialect=dialect, args=texts)
     if not script.complete:
         unread.append(Unread(found.path, _NO_END, command.span))
     for each in script.commands:
-        yield from _script(each if command.sure else replace(each, sure=False), files, depth + 1, unread)
+        certain = each if command.sure or not each.sure else replace(each, sure=False)
+        yield from _script(certain, files, depth + 1, unread)
+
+
+_placed_text = lru_cache(maxsize=64)(Text.of)  # a script is started again and again, with other arguments
 
 
 def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:

@@ -11,13 +11,12 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from envkit.dockerfile.instructions import Heredoc, Instruction, Text
 from envkit.dockerfile.words import SPACES, heredoc_name, heredoc_words, name_values, short
 from envkit.model import Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 
 LONGEST_LINE = 65_535  # bytes; BuildKit reads lines with Go's bufio.Scanner, whose tokens end there
 _TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import lru_cache
 
 from envkit.dockerfile import options, project, requirements
 from envkit.dockerfile.files import ByBuild, Files
 from envkit.dockerfile.requirements import RequestedPackages, Requirement
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("pip")
@@ -51,7 +51,7 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
 def started(command: Command) -> tuple[str, tuple[Word, ...]]:
     """The words that choose pip's Python, and what follows them; ("", ()) where the command does not start pip."""
     first = command.words[0]
-    if _PIP.match(command.program) or _SPELT_PIP.match(first.text):
+    if _named(first.text)[0]:
         return _absolute(first.text, command.cwd), command.words[1:]
     module, rest = module_of(command)
     if module in ("pip", "pip3") or module.startswith("pip._internal"):
@@ -59,9 +59,18 @@ def started(command: Command) -> tuple[str, tuple[Word, ...]]:
     return "", ()
 
 
+@lru_cache(maxsize=1024)
+def _named(first: str) -> tuple[bool, bool]:
+    """Whether a command's first word starts pip, and whether a Python."""
+    program = first.rsplit("/", 1)[-1]
+    return bool(_PIP.match(program) or _SPELT_PIP.match(first)), bool(
+        _PYTHON.match(program) or _SPELT_PYTHON.match(first)
+    )
+
+
 def module_of(command: Command) -> tuple[str, tuple[Word, ...]]:
     """The module of ``python -m MODULE`` and the words after it; ("", ()) where the command is something else."""
-    if not (_PYTHON.match(command.program) or _SPELT_PYTHON.match(command.words[0].text)):
+    if not _named(command.words[0].text)[1]:
         return "", ()
     at = 1
     while at < len(command.words):
@@ -278,7 +287,7 @@ def finish(
         answer = requirements.holds(wanted.marker, python, machine, requires=requires)
         if answer is False:
             continue
-        if answer:
+        if answer and wanted.marker:
             wanted = replace(wanted, marker="")
         if not wanted.url or requirements.archive(wanted.url) or "://" in wanted.url or wanted.url.startswith("git@"):
             yield requirements.install(wanted, asked, manager, target, sure=command.sure)
@@ -318,7 +327,7 @@ def finish(
 
 def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     """``python setup.py install`` and its like, get-pip.py and ensurepip, which bring pip to their Python."""
-    if not (_PYTHON.match(command.program) or _SPELT_PYTHON.match(command.words[0].text)):
+    if not _named(command.words[0].text)[1]:
         return
     first = _absolute(command.words[0].text, command.cwd)
     module, _ = module_of(command)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from envkit.dockerfile import locks, options, pip, project, requirements, uv
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.project import Project, table, texts
 from envkit.dockerfile.requirements import RequestedPackages, Requirement, address, canonical, holds
+from envkit.records import replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread
 
 _POETRY = options.grammar("poetry")

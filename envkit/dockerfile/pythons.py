@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from envkit.dockerfile import options, pip, system
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.files import absolute
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Base, Command, Install
 
 SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the system, as root

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import msgspec
 from envkit.dockerfile.files import Files, FromOthers
 from envkit.model import Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Install, Unread
 
 if TYPE_CHECKING:
@@ -515,8 +515,22 @@ def install(
     wanted: Requirement, asked: RequestedPackages, manager: str, target: str, *, sure: bool, constraint: bool = False
 ) -> Install:
     """A requirement as what its command does."""
-    found = Install(manager, wanted.name or ".", wanted.span, wanted.specifier, wanted.version, wanted.local)
-    found = replace(found, extras=wanted.extras, url=wanted.url, editable=wanted.editable, marker=wanted.marker)
-    found = replace(found, index=wanted.index or asked.index, extra_indexes=tuple(asked.extra_indexes))
-    found = replace(found, find_links=tuple(asked.find_links), options=frozenset(asked.options))
-    return replace(found, target=target, constraint=constraint, sure=sure and wanted.sure)
+    return Install(
+        manager,
+        wanted.name or ".",
+        wanted.span,
+        wanted.specifier,
+        wanted.version,
+        wanted.local,
+        wanted.extras,
+        wanted.url,
+        wanted.editable,
+        index=wanted.index or asked.index,
+        extra_indexes=tuple(asked.extra_indexes),
+        find_links=tuple(asked.find_links),
+        options=frozenset(asked.options),
+        target=target,
+        constraint=constraint,
+        marker=wanted.marker,
+        sure=sure and wanted.sure,
+    )

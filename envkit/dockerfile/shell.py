@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from envkit.dockerfile import shell_tree as tree
 from envkit.dockerfile import shell_values as values
@@ -21,6 +22,7 @@ from envkit.subjects.dockerfile import Command, Word
 
 LONGEST = 1_000_000  # characters of a script; nobody writes a longer one, and it would take more than a second
 UNROLL = 64  # rounds of a loop
+_REMEMBERED = 20_000  # characters of a script that is parsed once: many files start the same, one of them many times
 _ROUND = ("break", "continue")  # what ends with a loop
 
 
@@ -378,6 +380,53 @@ def _plain(item: tree.Token | str) -> str:
     return "" if isinstance(item, str) else item.plain or ""
 
 
+class _Place:
+    """Where a script stands that may stand in several files; what was parsed of it asks here."""
+
+    __slots__ = ("_spans", "_text", "value", "words")
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        self._text: tree.HasPositions | None = None
+        self._spans: dict[tuple[int, int], Span] = {}
+        self.words: dict[tree.Token, Word] = {}  # the plain ones
+
+    def at(self, text: tree.HasPositions) -> None:
+        """From here on it is this text, of the same characters, whose places are given."""
+        if self._text != text:
+            self._text, self._spans, self.words = text, {}, {}
+
+    def span(self, start: int, end: int) -> Span:
+        """Where the characters from ``start`` to ``end`` stand."""
+        found = self._spans.get((start, end))
+        if found is None:
+            assert self._text is not None
+            found = self._spans[start, end] = self._text.span(start, end)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A script as a tree; ``broken`` where a shell would have refused it."""
+
+    place: _Place
+    source: tree.Source
+    body: tree.Seq
+    broken: bool
+
+
+def _parsed(value: str, heredocs: Sequence[tree.HereText] = ()) -> _Parsed:
+    place = _Place(value)
+    source = tree.Source(value, place)
+    parser = Parser(source, here=heredocs)
+    body = parser.seq(frozenset())
+    parser.close()
+    return _Parsed(place, source, body, parser.broken)
+
+
+_remembered = lru_cache(maxsize=128)(_parsed)
+
+
 def commands(
     script: tree.HasPositions,
     env: Mapping[str, str | None],
@@ -395,18 +444,21 @@ def commands(
     the image is for, ``args`` are its positional parameters, None where they are not known.  Never raises; see
     ``Script.complete``.
     """
-    source = tree.Source(script.value, script)
     bash = posixpath.basename(dialect) in ("bash", "zsh", "ksh")
     walk = _Walk(bash, arch)
     unknown = frozenset(name for name, value in env.items() if value is None)
     state = State({name: value for name, value in env.items() if value is not None}, unknown, cwd)
     state.args = args
-    if len(source.value) > LONGEST:
+    if len(script.value) > LONGEST:
         return Script((), dict(env), complete=False)
-    parser = Parser(source, here=heredocs)
-    body = parser.seq(frozenset())
-    parser.close()
-    walk.complete = not parser.broken
+    parsed = (
+        _remembered(script.value)
+        if not heredocs and len(script.value) <= _REMEMBERED
+        else _parsed(script.value, heredocs)
+    )
+    parsed.place.at(script)
+    body, source = parsed.body, parsed.source
+    walk.complete, walk.plain = not parsed.broken, parsed.place.words
     walk.seq(body, source, state, "", True)
     for name, (node, where) in state.functions.items():
         if name not in walk.called and len(walk.found) < MOST:

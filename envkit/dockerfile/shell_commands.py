@@ -6,7 +6,6 @@ import posixpath
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 
 from envkit.dockerfile import options, shell_words
 from envkit.dockerfile import shell_values as values
@@ -14,6 +13,7 @@ from envkit.dockerfile.shell_syntax import DEPTH, Parser
 from envkit.dockerfile.shell_tree import Assign, Node, Piece, Redir, Simple, Source, Token
 from envkit.dockerfile.shell_words import Field, State, Status
 from envkit.patterns import pattern
+from envkit.records import replace
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})

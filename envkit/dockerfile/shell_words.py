@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import field, fields
 from enum import Enum
+from functools import lru_cache
+from operator import attrgetter
 
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_tree import Assign, Node, Part, Piece, Pipeline, Seq, Simple, Source, Token
 from envkit.model import Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 MOST = 2_000  # commands that one script may yield
@@ -62,7 +64,10 @@ class State:
 
     def fork(self) -> State:
         """A subshell, or a branch that may not be taken."""
-        return replace(self)
+        return State(*_values(self))
+
+
+_values = attrgetter(*(each.name for each in fields(State)))
 
 
 @dataclass(slots=True)
@@ -73,6 +78,7 @@ class Field:
     source: Source
     token: Token
     pieces: tuple[Piece, ...] | None = None
+    bits: tuple[tuple[Bit, str], ...] = ()  # what pieces are made of where somebody asks
 
 
 @dataclass(slots=True)
@@ -101,6 +107,7 @@ class Expansion(ABC):
         self.depth = 0
         self.outer: tuple[Redirect, ...] = ()
         self.called: set[str] = set()
+        self.plain: dict[Token, Word] = {}  # words that mean nothing to the shell, and so are the same in each round
         self.bodies: dict[int, Source] = {}  # here-documents in which something was expanded, as scripts
 
     @abstractmethod
@@ -357,7 +364,9 @@ class Expansion(ABC):
     def fields(self, token: Token, source: Source, state: State) -> list[Field]:
         """The words that a word becomes by expansion and splitting.  Patterns of file names stay as written."""
         if token.plain is not None:
-            word = Word(token.plain, token.plain, source.span(token.start, token.end))
+            word = self.plain.get(token)
+            if word is None:
+                word = self.plain[token] = Word(token.plain, token.plain, source.span(token.start, token.end))
             return [Field(word, source, token)]
         raw = source.value[token.start : token.end]
         span = source.span(token.start, token.end)
@@ -379,10 +388,13 @@ class Expansion(ABC):
             """Closes the word that is being made, if there is one."""
             if not current:
                 return
-            pieces = tuple(piece_of(bit, text, source) for bit, text in current)
-            sure, quoted = all(bit.sure for bit, _ in current), any(bit.quoted for bit, _ in current)
-            word = Word("".join(text for _, text in current), raw, span, sure, quoted)
-            made.append(Field(word, source, token, pieces))
+            if len(current) == 1:
+                bit, text = current[0]
+                word = Word(text, raw, span, bit.sure, bit.quoted)
+            else:
+                sure, quoted = all(bit.sure for bit, _ in current), any(bit.quoted for bit, _ in current)
+                word = Word("".join([text for _, text in current]), raw, span, sure, quoted)
+            made.append(Field(word, source, token, None, tuple(current)))
             current.clear()
 
         for bit in bits:
@@ -390,13 +402,14 @@ class Expansion(ABC):
                 for index, each in enumerate(bit.fields):
                     if index:
                         end()
-                    current.append((replace(bit, text=each.text, sure=each.sure), each.text))
+                    one = Bit(each.text, bit.part, each.sure, bit.quoted, bit.exact, bit.fields, bit.inner)
+                    current.append((one, each.text))
             elif bit.part.kind == "lit" or bit.quoted or not bit.sure:
                 if bit.text or bit.quoted:
                     current.append((bit, bit.text))
             else:
                 separators = state.env.get("IFS", " \t\n")
-                pieces = re.split(f"[{re.escape(separators)}]+", bit.text) if separators else [bit.text]
+                pieces = _splitter(separators).split(bit.text) if separators else [bit.text]
                 for index, text in enumerate(pieces):
                     if index:
                         end()
@@ -409,12 +422,21 @@ class Expansion(ABC):
     def script_of(self, each: Field) -> Source | None:
         """A word as a script; None where nothing of it is known."""
         text = each.word.text
-        if each.pieces is None:
+        pieces = each.pieces
+        if each.bits:
+            pieces = tuple(piece_of(bit, text, each.source) for bit, text in each.bits)
+        if pieces is None:
             low, high = each.source.origin(each.token.start, each.token.end)
             return Source(text, each.source.text, (Piece(len(text), low, high, high - low == len(text)),))
-        if not any(text.strip() for text in _known(text, each.pieces)):
+        if not any(text.strip() for text in _known(text, pieces)):
             return None
-        return Source(text, each.source.text, each.pieces)
+        return Source(text, each.source.text, pieces)
+
+
+@lru_cache(maxsize=8)
+def _splitter(separators: str) -> re.Pattern[str]:
+    """What finds the stretches of these characters."""
+    return re.compile(f"[{re.escape(separators)}]+")
 
 
 def piece_of(bit: Bit, text: str, source: Source) -> Piece:

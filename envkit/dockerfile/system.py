@@ -10,14 +10,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from envkit.dockerfile import options
 from envkit.dockerfile.files import Files
 from envkit.dockerfile.options import Grammar, ParsedOptions
 from envkit.model import Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 UNKNOWN_WORD = "what it stands for is not known before the build"
@@ -74,7 +74,7 @@ _URL = pattern(r"(?:https?|ftp)://", re.IGNORECASE)
 
 
 def _base(path: str) -> str:
-    return re.split(r"[?#]", path, maxsplit=1)[0].rsplit("/", 1)[-1]
+    return path.partition("?")[0].partition("#")[0].rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ def _cloned_python(command: Command) -> str:
 
 def remember(command: Command, trail: Trail) -> Trail:
     """What is known after ``command``; call it for each command, after ``read`` and ``links``."""
-    piped, trail = trail.piped, replace(trail, piped="")
+    piped = trail.piped
+    if piped:
+        trail = replace(trail, piped="")
     program = command.program
     fetched = downloads(command)
     if fetched:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, TorchNeedRow
 from envkit.model import Observed, Reason
 from envkit.patterns import pattern
+from envkit.records import replace
 from envkit.subjects.dockerfile import Base, Install, Torch
 
 _VARIANT = pattern(r"cu(\d{2,3})(?:_full|\.with\..*)?")

@@ -7,13 +7,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Protocol
 
 from envkit.dockerfile import edits, options
 from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, FromOthers, absolute
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = pattern(r"(?:https?|ftp|git|ssh)://|git@")
@@ -162,33 +162,33 @@ class Tree:
 
     def ran(self, command: Command) -> None:
         """What a command writes, clones or downloads."""
-        words = command.args
+        program, words = command.program, command.args
         clone = cloned(command)
         if clone is not None:
             why = FromOthers(f"the build clones it from {clone.url}")
             own = None if clone.ref else self.context.clone_of(clone.url)
             self.events.append((clone.folder, why if own is None else Elsewhere(own.read, ".", why)))
             self.clones[clone.folder] = (clone.url, clone.ref)
-        elif command.program == "git" and "checkout" in words:
+        elif program == "git" and "checkout" in words:
             place = posixpath.normpath(command.cwd or "/")
             if place in self.clones and not words[-1].startswith("-"):
                 self.clones[place] = (self.clones[place][0], words[-1])
                 self.events.append((place, FromOthers(f"the build clones it from {self.clones[place][0]}")))
-        elif command.program in ("wget", "curl"):
-            name = options.value_of(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
+        elif program in ("wget", "curl"):
+            name = options.value_of(words, "-O" if program == "wget" else "-o", "--output-document", "--output")
             for word in words:
                 if _URL.match(word):
                     place = absolute(name or word.rsplit("/", 1)[-1], command.cwd)
                     self.events.append((place, FromOthers("the build downloads it")))
-        elif command.program in ("cp", "mv"):
+        elif program in ("cp", "mv"):
             self._moved(command)
-        elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
+        elif program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
             self.events.append((absolute("uv.lock", command.cwd), ByBuild("the build makes it again")))
-        elif command.program in ("uv", "poetry", "pdm", "pip-compile"):
+        elif program in ("uv", "poetry", "pdm", "pip-compile"):
             name = options.value_of(words, "-o", "--output", "--output-file")  # of an export or a compilation
             if name:
                 self.events.append((absolute(name, command.cwd), ByBuild("the build writes it")))
-        elif command.program == "sed" and any(_IN_PLACE.match(word) for word in words):
+        elif program == "sed" and any(_IN_PLACE.match(word) for word in words):
             self._edited(command)
         for redirect in command.redirects:
             if redirect.op in (">", ">>", "&>", ">|") and redirect.target.sure:

@@ -10,7 +10,6 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from envkit.dockerfile import locks, options, pip, project, requirements
@@ -19,6 +18,7 @@ from envkit.dockerfile.project import Project, table, tables, texts
 from envkit.dockerfile.requirements import RequestedPackages, address, holds
 from envkit.model import Span
 from envkit.patterns import pattern
+from envkit.records import replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("uv")

@@ -10,7 +10,6 @@ import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import accumulate
 
 from envkit.dockerfile.torches import variant_of
@@ -18,7 +17,7 @@ from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, PackageBuildRow
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
 
 
@@ -63,6 +62,11 @@ _CARGO_FEATURE = pattern(r"(?:^|[,\s/])(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|
 _FORCING = pattern(r"--(?:force[-_]cuda|cuda_ext|enable-cuda-ext|cuda)$|=--cuda_ext|--cuda_ext")
 _LOCAL = pattern(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
 _ARCHIVE = pattern(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
+_INSTALLER = pattern(r"pip|python|uv$|poetry|pdm|conda|mamba|micromamba")
+_PYTHON = pattern(r"python[\d.]*$")
+_TOOLKIT_SCRIPT = pattern(r"cuda\w*\.sh\b|\bcuda\S*\.run\b|Install_CUDA|install[_-]?cuda")
+_MAKES = ("make", "gmake", "ninja")
+_COMPILING = frozenset({"nvcc", "cmake", "cargo", *_MAKES})
 
 
 def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
@@ -134,8 +138,7 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
 
 def owners(step: Step) -> Callable[[Install], Command | None]:
     """What finds the command of ``step`` that asks for an install; it gives None where the text does not show which."""
-    installer = re.compile(r"pip|python|uv$|poetry|pdm|conda|mamba|micromamba")
-    otherwise = next((each for each in step.commands if installer.match(each.program)), None)
+    otherwise = next((each for each in step.commands if _INSTALLER.match(each.program)), None)
     # The commands by where they begin, with where all up to each end at most: a search goes no further back than that.
     places: dict[Span, int] = {}
     for at, command in enumerate(step.commands):
@@ -167,21 +170,23 @@ def _command(
     command: Command, switched: bool, stage: int, facts: Facts, clones: Mapping[str, str]
 ) -> CudaBuildStep | None:
     """The first thing of a command that compiles for CUDA; None where nothing does."""
-    program, args = command.program, command.args
-    first = command.words[0].span
+    program = command.program
+    if program not in _COMPILING and not program.startswith("python"):
+        return None
+    args, first = command.args, command.words[0].span
     if program == "nvcc":
         asks = bool(args) and set(args) <= _ASKING
         return CudaBuildStep(first, "nvcc", stage, command.sure, True, False, asks)
     if program == "cmake":
         return _cmake(command, stage)
-    if program in ("make", "gmake", "ninja"):
+    if program in _MAKES:
         return _make(command, switched, stage)
     if program == "cargo" and {"build", "install", "run", "test"} & set(args[:2]):
         wanted = " ".join(args[at + 1] for at, word in enumerate(args[:-1]) if word in ("--features", "-F"))
         wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
         if _CARGO_FEATURE.search(wanted):
             return CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
-    elif re.match(r"python[\d.]*$", program) and args and posixpath.basename(args[0]) == "setup.py":
+    elif program.startswith("python") and _PYTHON.match(program) and args and posixpath.basename(args[0]) == "setup.py":
         return _setup(command, stage, facts, clones)
     return None
 
@@ -508,7 +513,7 @@ def _script(step: Step) -> str:
     """Why a step may bring a toolkit that its text does not show, "" where it shows all that matters."""
     for command in step.commands:
         words = " ".join(word.text for word in command.words)
-        if re.search(r"cuda\w*\.sh\b|\bcuda\S*\.run\b|Install_CUDA|install[_-]?cuda", words) and not step.installs:
+        if not step.installs and _TOOLKIT_SCRIPT.search(words):
             return f"what {command.words[-1].text} installs is not known"
         if command.program in ("spack", "guix", "nix", "nix-env", "module", "ansible-playbook"):
             return f"what {command.program} installs is not known"

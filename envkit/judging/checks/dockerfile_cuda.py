@@ -123,6 +123,7 @@ def _smaller(dockerfile: Dockerfile, facts: Facts) -> str:
 # ---------------------------------------------------------------- what a change of FROM left behind
 
 _PATH = pattern(r"/usr/local/cuda-(\d+)(?:\.(\d+))?(?![\d.]*\d)")
+_ENTRY_ENDS = pattern(r"[:\s\"'=,;]")
 _HARMLESS = frozenset({"rm", "mkdir", "test", "[", "[[", "ls", "find", "true", "rmdir", "mv", "du"})
 
 
@@ -288,7 +289,7 @@ def _of_command(command: Command) -> Iterator[_Named]:
 
 
 def _paths(text: str) -> Iterator[tuple[str, str]]:
-    for entry in re.split(r"[:\s\"'=,;]", text):
+    for entry in _ENTRY_ENDS.split(text) if "/usr/local/cuda-" in text else ():
         match = _PATH.match(entry)
         if match:
             yield entry, f"{match[1]}.{match[2]}" if match[2] else match[1]

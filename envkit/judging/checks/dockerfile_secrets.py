@@ -108,24 +108,24 @@ def _command(command: Command) -> Iterator[Finding]:
         if surely_names_secret(name) and not _REFERENCE.search(word.raw) and not placeholder(word.text) and word.sure:
             severity = Severity.ERROR if looks_real(word.text) else Severity.WARNING
             yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
-    before = ""
+    program, before = command.program, ""
     for word in command.words:
         raw = word.raw
         name, equals, value = raw.partition("=")
         userinfo = _USERINFO.search(raw)
         if shape_in(raw) is not None:
-            yield _found(word.span, f"the command {command.program} is given a token in clear text", Severity.ERROR)
+            yield _found(word.span, f"the command {program} is given a token in clear text", Severity.ERROR)
         elif userinfo and not _REFERENCE.search(userinfo[0]) and _real_userinfo(userinfo[1], userinfo[2]):
-            yield _found(word.span, f"the address given to {command.program} holds a password", Severity.ERROR)
-        elif command.program in ("export", "declare") and equals and surely_names_secret(name):
+            yield _found(word.span, f"the address given to {program} holds a password", Severity.ERROR)
+        elif program in ("export", "declare") and equals and surely_names_secret(name):
             if not _REFERENCE.search(value) and not placeholder(value):
                 severity = Severity.ERROR if looks_real(value) else Severity.WARNING
                 yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
         elif equals and _OPTION.fullmatch(name) and not _REFERENCE.search(value) and _real(value):
-            yield _found(word.span, f"{name} of {command.program} is given in clear text", Severity.ERROR)
+            yield _found(word.span, f"{name} of {program} is given in clear text", Severity.ERROR)
         elif _OPTION.fullmatch(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
-            yield _found(word.span, f"{before} of {command.program} is given in clear text", Severity.ERROR)
-        elif command.program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
+            yield _found(word.span, f"{before} of {program} is given in clear text", Severity.ERROR)
+        elif program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
             yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw
 

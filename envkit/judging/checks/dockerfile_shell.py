@@ -14,6 +14,7 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Step
 
 # What makes the function `conda` in a shell; another shell of its own may do anything.
 _HOOK = pattern(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
+_OTHER_SHELL = pattern(r"<<|/bin/sh|\b(?:ba|z|k)sh\s+-\w*[cils]")
 _RC = pattern(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
 _KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"})
 
@@ -78,7 +79,7 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
             steps = dockerfile.stages[number].steps
             shell = next((at for at, step in enumerate(steps) if step.name == "SHELL"), len(steps))
             for step in steps[:shell] if number not in seen else ():
-                own = step.exec_form or bool(re.search(r"<<|/bin/sh|\b(?:ba|z|k)sh\s+-\w*[cils]", step.value))
+                own = step.exec_form or bool(_OTHER_SHELL.search(step.value))
                 if "/bin/sh" in step.value:
                     dash = False  # a link to another shell
                 before: set[tuple[str, ...]] = set()
