@@ -27,6 +27,7 @@ from envkit.facts.rows import GpuPackageRow as GpuPackageRow
 from envkit.facts.rows import GpuRow as GpuRow
 from envkit.facts.rows import ImageEnvRow as ImageEnvRow
 from envkit.facts.rows import ImageRow as ImageRow
+from envkit.facts.rows import InstallerRow as InstallerRow
 from envkit.facts.rows import KnownBadRow as KnownBadRow
 from envkit.facts.rows import LinkRow as LinkRow
 from envkit.facts.rows import NcclRow as NcclRow
@@ -38,6 +39,7 @@ from envkit.facts.rows import PeakRow as PeakRow
 from envkit.facts.rows import PtxRow as PtxRow
 from envkit.facts.rows import PythonLifeRow as PythonLifeRow
 from envkit.facts.rows import PytorchImageRow as PytorchImageRow
+from envkit.facts.rows import RefusedRow as RefusedRow
 from envkit.facts.rows import Row, read_table
 from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
@@ -254,6 +256,8 @@ class Facts:
 
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
+    refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
+    installers = _table(InstallerRow, "installer")  # What the newest installers ask for
     tensorflow_images = _table(TensorflowImageRow, "tensorflow_image")  # tensorflow/tensorflow by release, oldest first
     pytorch_images = _table(PytorchImageRow, "pytorch_image")
     # Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)
@@ -426,6 +430,14 @@ class Facts:
     def pytorch_image(self, torch: str) -> PytorchImageRow | None:
         """What pytorch/pytorch images of the release ``torch`` hold beside it; None if that was not read."""
         return next((row for row in self.pytorch_images if str(row.torch) == torch), None)
+
+    def refused(self, name: str) -> RefusedRow | None:
+        """Why a name on PyPI refuses to be installed; None where that is not known of it."""
+        return next((row for row in self.refused_packages if row.name == name), None)
+
+    def installer(self, name: str) -> InstallerRow:
+        """What the newest release of an installer asks for; raises KeyError for one that has no row."""
+        return {row.name: row for row in self.installers}[name]
 
     def tensorflow_image(self, release: str) -> TensorflowImageRow | None:
         """What tensorflow/tensorflow images of a release hold, "" for the newest; None where that was not read."""

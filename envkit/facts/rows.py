@@ -556,6 +556,29 @@ class TensorflowImageRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedRow(Sourced):
+    """A name on PyPI whose ``newest`` release ends in an error on purpose; ``instead`` is what people mean by it.
+
+    ``newest`` is "" where the name has no file at all; ``allowed_by`` is the variable that installs it all the same.
+    """
+
+    name: str
+    newest: str
+    why: str
+    instead: str
+    allowed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstallerRow(Sourced):
+    """What the newest release of an installer ``needs`` ("python" or "glibc"), and the ``least`` version of it."""
+
+    name: str
+    needs: str
+    least: str
+
+
+@dataclass(frozen=True, slots=True)
 class CudaOldRow(Sourced):
     """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
     were not read."""

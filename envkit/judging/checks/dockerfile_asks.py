@@ -1,0 +1,307 @@
+"""What ends a build at once: a question that nobody answers, a program that is not there, a word in a wrong place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.dockerfile import options, system
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
+from envkit.judging.checks._outcomes import error, found, skip_if
+from envkit.model import Finding, Severity, Span
+from envkit.patterns import pattern
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Step, Word
+
+# ---------------------------------------------------------------- questions
+
+_APT = frozenset({"apt", "apt-get"})
+_RPM = frozenset({"yum", "dnf", "microdnf"})
+_CHANGING = {
+    **dict.fromkeys(_APT, frozenset({"install", "upgrade", "dist-upgrade", "full-upgrade", "build-dep"})),
+    **dict.fromkeys(_RPM, frozenset({"install", "update", "upgrade", "groupinstall", "localinstall"})),
+}
+# Short options may stand together (-qqy); -qq and -q=2 answer for themselves (apt-get(8)).
+_YES = pattern(r"-[a-zA-Z]*y[a-zA-Z]*|-[a-zA-Z]*q[a-zA-Z]*q[a-zA-Z]*|-q=2|--(?:assume-)?yes|--force-yes|--assumeyes")
+_NOTHING = pattern(
+    r"-[a-zA-Z]*[sd][a-zA-Z]*|--(?:simulate|dry-run|just-print|no-act|download-only|print-uris|assumeno)"
+)
+_SETTING = pattern(r"(?i)assume-?yes|apt\.conf|defaultyes|\byes\s*\|")
+# Packages that bring others on every plain Debian and Ubuntu (`apt-get -s`); of a package alone apt asks nothing.
+_BRINGING = options.names(
+    "git wget curl build-essential gcc g++ cmake ffmpeg vim software-properties-common git-lfs openssh-server "
+    "nginx nodejs npm default-jdk subversion tesseract-ocr texlive graphviz"
+)
+# The same, as long as no other package has brought some of it before.
+_FIRST = options.names(
+    "python3 python3-pip python3-dev python3-venv python-pip libgl1 libgl1-mesa-glx libsm6 libxext6 libxrender1 "
+    "libxrender-dev libglib2.0-dev libopencv-dev python3-opencv ca-certificates"
+)
+
+
+def apt_install_asks(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """apt and yum are told beforehand to go on: a build has nobody who answers.  Source: apt-get(8), yum(8)."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()  # stages that are FROM one another share their steps
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        there: set[str] = set()
+        for step in _line(dockerfile, stage):
+            if _SETTING.search(step.value):
+                break
+            for at, (command, own) in enumerate(installs_of(step) if step.name == "RUN" else ()):
+                asked += command.program in _CHANGING
+                if _asks(command) and not forgiven(step, at) and command.span not in told:
+                    names = [one.name for one in own if one.manager in ("apt", "dnf") and one.name not in there]
+                    known = _BRINGING if there else _BRINGING | _FIRST
+                    first = next((name for name in names if command.program in _RPM or name in known), "")
+                    if first:
+                        told.add(command.span)
+                        yield _unanswered(command, first, stage.base)
+                there |= {one.name for one in own}
+    skip_if(not asked, "neither apt nor yum is called")
+
+
+def _unanswered(command: Command, name: str, base: Base) -> Finding:
+    """The finding of one command; a base of somebody's own may have what the package would bring."""
+    sure = command.program in _RPM or _plain(base)
+    so = "brings other packages, and nothing answers, so that the build ends here"
+    return found(
+        f"`{command.program} install` asks whether to go on, for {name} {so if sure else 'may bring other packages'}",
+        command.words[0].span,
+        Severity.ERROR if sure else Severity.WARNING,
+        f"write `{command.program} install -y`",
+    )
+
+
+def _asks(command: Command) -> bool:
+    """Whether a command surely changes packages and is told neither yes nor to change nothing."""
+    wanted = _CHANGING.get(command.program)
+    if wanted is None or not command.sure or not all(word.sure for word in command.words):
+        return False
+    options = [arg for arg in command.args if arg.startswith("-")]
+    answered = command.after in ("|", "|&") or command.heredoc or any(r.op.startswith("<") for r in command.redirects)
+    quiet = command.program in _APT and sum(option in ("-q", "--quiet") for option in options) > 1
+    return bool(
+        wanted.intersection(command.args)
+        and not answered
+        and not quiet
+        and not any(_YES.fullmatch(option) or _NOTHING.fullmatch(option) for option in options)
+        and "--assumeno" not in options
+    )
+
+
+def _line(dockerfile: Dockerfile, stage: Stage) -> Iterator[Step]:
+    """The steps of a stage and of those that it is FROM, in order."""
+    for index in dockerfile.line_of(stage.index):
+        yield from dockerfile.stages[index].steps
+
+
+def _plain(base: Base) -> bool:
+    """Whether an image holds few packages of its system: Debian's, Ubuntu's, nvidia/cuda's, Python's slim ones."""
+    if not base.sure or base.digest:
+        return False
+    slim = base.family == "python" and "slim" in base.tag
+    return slim or (base.family in ("os", "nvidia") and bool(re.match(r"(?:debian|ubuntu)\d", stack.said(base.os))))
+
+
+# ---------------------------------------------------------------- programs
+
+_PROGRAMS = {
+    "git": "git",
+    "curl": "curl",
+    "wget": "wget",
+    "unzip": "unzip",
+    "sudo": "sudo",
+    "add-apt-repository": "software-properties-common",
+}
+# Packages beside those of _PROGRAMS that bring one of them, itself or by what they recommend; found with `apt-get -s`.
+_MAY_BRING = pattern(
+    r"git\b.*|.*(?:git|curl|wget|sudo|zip)\b.*|devscripts|dkms|dh-.*|debhelper|.*-all|.*desktop.*|ros-.*|r-.*|texlive.*|golang.*|npm|node.*"
+    r"|cargo.*|rust.*|mercurial|subversion|repo|vcstool|colcon.*|python3-(?:vcs|colcon|ros).*|ubuntu-.*|kde.*|gnome.*|xfce.*|lxde.*|libreoffice.*"
+    r"|google-.*|docker.*|cuda.*|nvidia.*|tensorrt.*|snapd|ansible.*|buildah|podman|code.*|.*-minimal|openjdk.*|default-j.*|maven|gradle|php.*|ruby.*"
+    r"|apache.*|mysql.*|postgres.*|software-properties-common|cloud-.*|azure-.*|aws.*|gh|hub|etckeeper|build-dep|pbuilder|sbuild|ca-certificates-.*"
+)
+_BRINGS_ALL = frozenset({"dpkg", "conda", "mamba", "micromamba", "tar", "make", "apk", "snap", "brew", "nix", "alien"})
+
+
+def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A program that a RUN starts was installed before.  Source: the packages of Debian's, Ubuntu's, Python's slim and
+    NVIDIA's images."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[tuple[str, Span]] = set()
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        if not _plain(stage.base):
+            continue
+        asked += 1
+        for name, word, by in _uses(dockerfile, stage):
+            if (name, word.span) in told:
+                continue
+            told.add((name, word.span))
+            yield error(
+                f"{by}, and neither {stage.base.reference} nor a step before brings {name}, so that the build ends "
+                "here",
+                word.span,
+                {f"no {name} in the base": f"{stage.base.span.place}, {stage.base.reference}"},
+                f"install it before: `apt-get install -y {_PROGRAMS[name]}`",
+            )
+    skip_if(not asked, "which programs the base holds is not known")
+
+
+def _uses(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[str, Word, str]]:
+    """The first use of each program that surely is not there: its name, where, and what uses it, in words."""
+    lacking = set(_PROGRAMS)
+    for step in _line(dockerfile, stage):
+        if _opaque(step):
+            return
+        if step.name != "RUN":
+            continue
+        lists = [one for one in step.installs if one.span.path != step.span.path]
+        for at, (command, own) in enumerate(installs_of(step)):
+            for name, word, by in _needs(command, own, lists):
+                if name in lacking and command.sure and not forgiven(step, at):
+                    lacking.discard(name)
+                    yield name, word, by
+            lacking -= _brought(command, own)
+            if not lacking:
+                return
+
+
+def _opaque(step: Step) -> bool:
+    """Whether a step may bring any program in a way that the text does not show."""
+    if step.copy is not None:
+        target = step.copy.target
+        foreign = step.copy.source_stage is not None or bool(step.copy.image)
+        return (foreign and bool(re.match(r"/(?:usr|bin|sbin|opt)?(?:/|\Z)", target))) or bool(
+            re.match(r"/(?:usr|bin)?/?\Z", target)
+        )
+    return (
+        step.name == "SHELL" or "--mount=type=bind" in " ".join(step.flags) or any(each.system for each in step.unread)
+    )
+
+
+def _needs(command: Command, own: list[Install], lists: list[Install]) -> Iterator[tuple[str, Word, str]]:
+    """The programs that a command starts itself, or that pip starts for it."""
+    raw = command.raw_words or command.words
+    if raw[0].text == "sudo":
+        yield "sudo", raw[0], "sudo is called"
+    word = command.words[0]
+    if word.text in _PROGRAMS and command.span.path == word.span.path:
+        yield word.text, word, f"{word.text} is called"
+    reads = {"-r", "--requirement"} & {arg[:2] if arg.startswith("-r") else arg for arg in command.args}
+    for one in (*own, *(lists if reads else ())):
+        if (
+            one.manager in ("pip", "uv")
+            and one.url.startswith("git+")
+            and one.sure
+            and not one.constraint
+            and not one.marker
+        ):
+            yield "git", Word(one.name, one.name, one.span), f"{one.name or one.url} comes from a git repository"
+            return
+
+
+def _brought(command: Command, own: list[Install]) -> set[str]:
+    """The programs that a command may bring."""
+    script = (
+        command.program in system.SHELLS or "/" in command.words[0].text or command.program in (".", "source", "eval")
+    )
+    hidden = command.program in system.APT and any(not word.sure for word in command.words)
+    many = command.program in system.APT and not {"install", "update", "clean"} & set(command.args)
+    if not command.sure or script or hidden or many or command.program in _BRINGS_ALL:
+        return set(_PROGRAMS)
+    if any(one.manager == "apt" and (not one.sure or _MAY_BRING.fullmatch(one.name)) for one in own):
+        named = {name for name, package in _PROGRAMS.items() if any(one.name == package for one in own)}
+        others = [one for one in own if one.manager == "apt" and one.name not in _PROGRAMS.values()]
+        return set(_PROGRAMS) if any(not one.sure or _MAY_BRING.fullmatch(one.name) for one in others) else named
+    return {link.name.rsplit("/", 1)[-1] for link in system.links(command)}
+
+
+# ---------------------------------------------------------------- instructions in the wrong place
+
+_INSTRUCTION = pattern(r"RUN|COPY|ENV|WORKDIR|CMD|ENTRYPOINT|EXPOSE|FROM|VOLUME|HEALTHCHECK|LABEL|USER|ADD|ARG")
+_SPEAKING = frozenset({"echo", "printf", "cat", "sed", "awk", "grep"})
+
+
+def instruction_in_run(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """No instruction stands in the lines of the RUN before it.  Source: Dockerfile reference, "Format"."""
+    need_stages(dockerfile)
+    lines = dockerfile.text.splitlines()
+    asked = 0
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            if step.name != "RUN" or step.exec_form or "<<" in step.value:
+                continue
+            asked += 1
+            word = next(filter(None, (_swallowed(each, step, lines) for each in step.commands)), None)
+            if word is not None:
+                yield error(
+                    f"the line before ends in a backslash, so that {word.text} is a word of the RUN in line "
+                    f"{step.span.line}, which fails",
+                    word.span,
+                    {"the RUN goes on": step.span.place},
+                    "take the backslash and the && at the end of the line before away",
+                )
+    skip_if(not asked, "nothing is run")
+
+
+def _swallowed(command: Command, step: Step, lines: list[str]) -> Word | None:
+    """The word of a command that begins a line as an instruction does."""
+    if command.program in _SPEAKING or command.span.path != step.span.path:
+        return None
+    for word in command.words:
+        at = word.span.line
+        begins = step.span.line < at <= len(lines) and not word.quoted and _INSTRUCTION.fullmatch(word.text)
+        if begins and re.match(rf"{word.text}\s+\S", lines[at - 1].strip()):
+            return word
+    return None
+
+
+# ---------------------------------------------------------------- a protocol that is gone
+
+_GIT = pattern(r"git://(?:www\.)?github\.com[/:]")
+
+
+def git_protocol_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """GitHub is asked by https or ssh, which it answers.  Source: GitHub, "Improving Git protocol security on GitHub":
+    git:// has not been served since March 15, 2022."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        for step in _line(dockerfile, dockerfile.stages[index]):
+            if step.name == "RUN" and re.search(r"(?i)insteadof", step.value):
+                break
+            for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+                asked += 1
+                for span, address in _addresses(command, step):
+                    if span in told or not command.sure or forgiven(step, at):
+                        continue
+                    told.add(span)
+                    yield error(
+                        f"GitHub no longer answers {address}, so that the build ends here",
+                        span,
+                        fix=f"write {address.replace('git+git:', 'git+https:').replace('git:', 'https:')}",
+                    )
+    skip_if(not asked, "nothing is run")
+
+
+def _addresses(command: Command, step: Step) -> Iterator[tuple[Span, str]]:
+    """What a command fetches by git://: a clone, and what pip installs, itself or from a list."""
+    if command.program == "git" and "clone" in command.args:
+        for word in command.words[1:]:
+            if _GIT.match(word.text):
+                yield word.span, word.text
+    if command is step.commands[-1]:
+        for one in step.installs:
+            if (
+                one.url
+                and _GIT.match(one.url.removeprefix("git+"))
+                and one.sure
+                and not one.constraint
+                and not one.marker
+            ):
+                yield one.span, one.url.partition("@")[0]

@@ -1,0 +1,215 @@
+"""What pip and the installers of pip and conda refuse today: names that were given up, old Pythons, old systems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.dockerfile.requirements import allows
+from envkit.facts import Facts, RefusedRow
+from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
+from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._torch_fit import cited
+from envkit.model import Finding, Span
+from envkit.patterns import pattern
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step
+from envkit.versions import Python
+
+_ONE_EQUALS = pattern(r"=(?!=)")
+
+
+def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """No package is installed whose newest release refuses it.  Source: the packages on PyPI, tried with pip."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()
+    for step, one in _installed(dockerfile):
+        asked += 1
+        row = facts.refused(one.name)
+        if one.span in told:
+            continue
+        if _ONE_EQUALS.match(one.specifier) and "$" not in one.specifier:
+            told.add(one.span)
+            yield error(
+                f"{one.name}{one.specifier} has one =, which is no operator of a version, so that the build ends here",
+                one.span,
+                fix=f"write {one.name}={one.specifier}",
+            )
+        elif row is not None and _meets(row, one) and not _allowed(row, step):
+            told.add(one.span)
+            yield error(
+                f"{one.name} is no package that can be installed: {row.why}, so that the build ends here",
+                one.span,
+                {f"{one.name}{one.specifier} is asked for": one.span.place},
+                f"install {row.instead}",
+            )
+    skip_if(not asked, "pip installs no package by its name")
+
+
+def _installed(dockerfile: Dockerfile) -> Iterator[tuple[Step, Install]]:
+    """What pip and uv install by name, of whose failure the build ends."""
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            lenient = {
+                one.span
+                for at, (_, own) in enumerate(installs_of(step))
+                if forgiven(step, at)
+                for one in own
+            }  # fmt: skip
+            for one in step.installs:
+                named = one.manager in ("pip", "uv") and not one.url and not one.constraint and not one.locked
+                if named and one.sure and not one.marker and one.span not in lenient:
+                    yield step, one
+
+
+def _allowed(row: RefusedRow, step: Step) -> bool:
+    """Whether the variable is set that installs it all the same."""
+    return bool(row.allowed_by) and (row.allowed_by in step.value or row.allowed_by in step.env)
+
+
+def _meets(row: RefusedRow, one: Install) -> bool:
+    """Whether the release that pip takes is the one that refuses, and no other index may have another."""
+    if one.index or one.extra_indexes or one.find_links or "--no-index" in one.options or "$" in one.specifier:
+        return False
+    return not one.specifier or (row.newest == "" and not one.url) or allows(one.specifier, row.newest) is True
+
+
+# ---------------------------------------------------------------- the newest pip
+
+_NEWEST = pattern(r"bootstrap\.pypa\.io/(?:pip/)?get-pip\.py")
+_OLDER = pattern(r"bootstrap\.pypa\.io/(?:pip/)?\d+\.\d+/get-pip\.py|pip/\d+\.\d+/get-pip\.py")
+_NUMBERED = pattern(r"python(\d+\.\d+)")
+
+
+def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """get-pip.py and pip are taken for the Python that runs them.  Source: pypa/get-pip, README; pip's METADATA,
+    Requires-Python."""
+    need_stages(dockerfile)
+    row = facts.installer("get-pip.py")
+    asked = 0
+    told: set[Span] = set()
+    for one in _blind_upgrades(dockerfile):
+        asked += 1
+        yield error(
+            f"the pip of ubuntu16.04 takes the newest pip, which Python {one.python} cannot run, so that the next call "
+            "of pip ends the build",
+            one.span,
+            {"pip 8.1.1 does not read Requires-Python": "python3-pip of Ubuntu 16.04"},
+            "pin the last one for it, `pip install 'pip<21'`",
+        )
+    for index in dockerfile.reachable:
+        steps = [step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps]
+        fetched = ""
+        for number, step in enumerate(steps):
+            fetched = _fetched(step, fetched)
+            for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+                if fetched != "newest" or not _runs_it(command) or forgiven(step, at + 1):
+                    continue
+                asked += 1
+                python = _python_of(command, step, steps[number + 1 :])
+                if not python or command.span in told or Python(python) >= Python(row.least):
+                    continue
+                told.add(command.span)
+                yield error(
+                    f"today's get-pip.py needs Python {row.least} and is run with Python {python}, so that the build "
+                    "ends here",
+                    command.words[0].span,
+                    {f"Python {python}": step.span.place, f"get-pip.py needs Python {row.least}": cited(row)},
+                    f"take https://bootstrap.pypa.io/pip/{python}/get-pip.py",
+                )
+    skip_if(not asked, "no get-pip.py without a version in its address is run")
+
+
+def _blind_upgrades(dockerfile: Dockerfile) -> Iterator[Install]:
+    """The first upgrade of pip by that of Ubuntu 16.04 in each stage, where pip is called again."""
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        if stack.said(dockerfile.stages[index].base.os) != "ubuntu16.04":
+            continue
+        steps = [step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps]
+        if any("get-pip" in step.value for step in steps):
+            continue
+        installed = [one for step in steps for one in step.installs if one.manager == "pip" and not one.constraint]
+        own = [one for one in installed if one.prefix == "/usr/local" and one.python.startswith(("2.", "3.5"))]
+        first = next((one for one in own if one.name == "pip"), None)
+        blind = first is not None and not first.specifier and first.sure and "--upgrade" in first.options
+        if first is not None and blind and own[-1] is not first and first.span not in told:
+            told.add(first.span)
+            yield first
+
+
+def _fetched(step: Step, before: str) -> str:
+    """Which get-pip.py lies there behind a step: "newest", "older" or "" where that is not known."""
+    if _OLDER.search(step.value):
+        return "older"
+    return "newest" if _NEWEST.search(step.value) else before
+
+
+def _runs_it(command: Command) -> bool:
+    """Whether a command runs get-pip.py with a Python, as a file or out of a pipe."""
+    if not command.sure or not re.fullmatch(r"python[0-9.]*", command.program):
+        return False
+    file = next((arg for arg in command.args if not arg.startswith("-")), "")
+    return file.endswith("get-pip.py") or (command.after == "|" and file == "")
+
+
+def _python_of(command: Command, step: Step, later: list[Step]) -> str:
+    """The version of the Python that runs get-pip.py, "" where it is not known."""
+    named = _NUMBERED.fullmatch(command.program)
+    if named:
+        return str(named[1])
+    own = next(
+        (one for one in step.installs if one.name == "pip" and one.target.startswith(command.words[0].text)), None
+    )
+    if own is not None:
+        return own.python
+    # Out of a pipe: the pip that it puts there is the next one that is called by its plain name.
+    behind = (
+        one
+        for each in (step, *later)
+        for one in each.installs
+        if one.manager == "pip" and one.span.line > command.span.line - 1
+    )
+    after = next((one for one in behind if one.target in ("pip", "pip3", "pip2")), None)
+    return after.python if after is not None and after.prefix == "/usr/local" else ""
+
+
+# ---------------------------------------------------------------- the newest Miniconda
+
+# The first release of each that has the glibc which the installer asks for.
+_GLIBC_SINCE = {"ubuntu": 20, "debian": 10, "centos": 8, "rockylinux": 8, "almalinux": 8, "ubi": 8, "rhel": 8}
+
+
+def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The newest Miniconda is installed on a system whose glibc it takes.  Source: its installer's own words."""
+    need_stages(dockerfile)
+    row = facts.installer("miniconda")
+    asked = 0
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        system = re.fullmatch(r"([a-z]+)(\d+)(?:\.\d+)?", stack.said(base.os))
+        since = _GLIBC_SINCE.get(system[1]) if system else None
+        if system is None or since is None or int(system[2]) >= since:
+            continue
+        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+            for one in step.installs:
+                if one.name not in ("miniconda", "anaconda"):
+                    continue
+                asked += 1
+                newest = "latest" in one.url and "aarch64" not in one.url
+                if newest and one.sure and one.span not in told:
+                    told.add(one.span)
+                    yield error(
+                        f"the newest Miniconda needs glibc {row.least}, and {base.os.value} has an older one, so that "
+                        "the build ends here",
+                        one.span,
+                        {
+                            f"Miniconda needs glibc {row.least}": cited(row),
+                            f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}",
+                        },
+                        "name a release of before 2025, such as Miniconda3-py311_24.9.2-0-Linux-x86_64.sh, or take "
+                        "Miniforge, or a newer base",
+                    )
+    skip_if(not asked, "no Miniconda is installed on a system with an old glibc, as far as is known")
