@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from envkit.errors import UsageError, one_line
+from envkit.facts.rows import AptKeyRow as AptKeyRow
 from envkit.facts.rows import ArchRow as ArchRow
 from envkit.facts.rows import CudaBuildRow as CudaBuildRow
 from envkit.facts.rows import CudaErrorRow as CudaErrorRow
@@ -41,6 +42,7 @@ from envkit.facts.rows import PythonLifeRow as PythonLifeRow
 from envkit.facts.rows import PytorchImageRow as PytorchImageRow
 from envkit.facts.rows import RefusedRow as RefusedRow
 from envkit.facts.rows import Row, read_table
+from envkit.facts.rows import SdistRow as SdistRow
 from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
 from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
@@ -257,6 +259,8 @@ class Facts:
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
     refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
+    sdists = _table(SdistRow, "sdist")  # Sources that cannot be built apart from the installed packages
+    apt_keys = _table(AptKeyRow, "apt_key")  # Images that know NVIDIA's archive by its old key
     installers = _table(InstallerRow, "installer")  # What the newest installers ask for
     tensorflow_images = _table(TensorflowImageRow, "tensorflow_image")  # tensorflow/tensorflow by release, oldest first
     pytorch_images = _table(PytorchImageRow, "pytorch_image")

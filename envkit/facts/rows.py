@@ -579,6 +579,29 @@ class InstallerRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class SdistRow(Sourced):
+    """A package that has no wheel on PyPI, and whose sources up to the release ``until`` ("" for all) cannot be built
+    apart from the installed packages, because what they ``lacks`` is not among what such a build gets."""
+
+    name: str
+    until: str
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
+class AptKeyRow(Sourced):
+    """An image whose tags with the word ``tag``, up to the release ``until``, know NVIDIA's archive by its old key.
+
+    The releases ``later`` are older by their number alone: they were made when the key was another one.
+    """
+
+    image: str
+    tag: str
+    until: str
+    later: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CudaOldRow(Sourced):
     """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
     were not read."""
