@@ -47,6 +47,7 @@ from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
 from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
 from envkit.facts.rows import ToolRow as ToolRow
+from envkit.facts.rows import TorchAbiRow as TorchAbiRow
 from envkit.facts.rows import TorchNeedRow as TorchNeedRow
 from envkit.facts.rows import TorchOldRow as TorchOldRow
 from envkit.facts.rows import TorchRow as TorchRow
@@ -259,6 +260,7 @@ class Facts:
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
     refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
+    torch_abis = _table(TorchAbiRow, "torch_abi")  # Packages whose newer releases an old torch was not built for
     sdists = _table(SdistRow, "sdist")  # Sources that cannot be built apart from the installed packages
     apt_keys = _table(AptKeyRow, "apt_key")  # Images that know NVIDIA's archive by its old key
     installers = _table(InstallerRow, "installer")  # What the newest installers ask for

@@ -581,11 +581,24 @@ class InstallerRow(Sourced):
 @dataclass(frozen=True, slots=True)
 class SdistRow(Sourced):
     """A package that has no wheel on PyPI, and whose sources up to the release ``until`` ("" for all) cannot be built
-    apart from the installed packages, because what they ``lacks`` is not among what such a build gets."""
+    apart from the installed packages, because what they ``lacks`` is not among what such a build gets.
+
+    ``on_index`` is False where the package index has another project of that name, or none.
+    """
 
     name: str
     until: str
     lacks: str
+    on_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TorchAbiRow(Sourced):
+    """The wheels of torch from ``torch`` on take releases of the package from ``since`` on; older ones do not."""
+
+    package: str
+    since: str
+    torch: Torch
 
 
 @dataclass(frozen=True, slots=True)

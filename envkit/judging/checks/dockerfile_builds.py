@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from envkit.dockerfile import system
+from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
-from envkit.facts import Facts, SdistRow
+from envkit.facts import Facts, SdistRow, TorchAbiRow
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
-from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch
 from envkit.versions import Python
 
 # ---------------------------------------------------------------- sources that are built apart
@@ -40,7 +40,10 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
                 if row is not None and _from_source(one, row) and one.span not in lenient:
                     asked += 1
                     apart = _apart(one, before, base, steps[:number])
-                    if apart and one.span not in told and not (row.lacks != "torch" and "PIP_CONSTRAINT" in step.env):
+                    bound = row.lacks != "torch" and "PIP_CONSTRAINT" in step.env
+                    if one.span not in told and (
+                        (apart and not bound) or _before_torch(one, row, base, (*steps[:number], step))
+                    ):
                         told.add(one.span)
                         yield _fails(one, row, apart)
                 before.append(one)
@@ -48,7 +51,15 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
 
 
 def _fails(one: Install, row: SdistRow, apart: str) -> Finding:
-    """The finding of one package; ``apart`` says why it is built so."""
+    """The finding of one package; ``apart`` says why it is built so, "" where it lacks torch all the same."""
+    if not apart:
+        return error(
+            f"{one.name}{one.specifier} imports torch while it is built, and no step before installs torch, so that "
+            "the build ends here",
+            one.span,
+            {f"{one.name} needs {row.lacks}": cited(row)},
+            f"install torch in a step of its own before, and {one.name} with --no-build-isolation",
+        )
     lacks = {
         "torch": "its setup.py imports torch, which is not there",
         "pkg_resources": "its setup.py imports pkg_resources, which today's setuptools no longer has",
@@ -68,6 +79,30 @@ def _fails(one: Install, row: SdistRow, apart: str) -> Finding:
     )
 
 
+# What people install before, of which nothing brings torch.
+_TOOLS = options.names(
+    "pip setuptools wheel uv packaging ninja numpy cmake cython build poetry virtualenv psutil pybind11"
+)
+
+
+def _before_torch(one: Install, row: SdistRow, base: Base, steps: Sequence[Step]) -> bool:
+    """Whether torch is surely not there when a package is built that imports it: nothing before may have brought it.
+
+    pip builds what one command names before it installs any of it, a torch beside it too.
+    """
+    plain = base.family in ("python", "os", "nvidia") and base.sure and not base.digest
+    if row.lacks != "torch" or not plain or "--no-deps" in one.options:
+        return False
+    if any(step.unread or (step.copy is not None and step.copy.source_stage is not None) for step in steps):
+        return False
+    *before, step = steps
+    named = [own for _, own in installs_of(step) if one in own]  # in the text of a command, or else in a list
+    beside = {each.span for each in (named[0] if named else step.installs) if each.span.path == one.span.path}
+    earlier = [each for each in step.installs if each.span not in beside]
+    earlier += [each for other in before for each in other.installs]
+    return all(each.name in _TOOLS for each in earlier if each.manager not in ("apt", "dnf", "apk"))
+
+
 def _from_source(one: Install, row: SdistRow) -> bool:
     """Whether a package is surely built from its source, of a release that the row is about."""
     if not one.sure or one.constraint or one.locked or one.marker or one.manager not in ("pip", "uv"):
@@ -76,8 +111,7 @@ def _from_source(one: Install, row: SdistRow) -> bool:
         return False  # which may have a wheel
     if one.url:
         return row.lacks == "torch" and one.url.startswith("git+") and not row.until
-    on_index = row.name not in ("apex", "detectron2", "pytorch3d")
-    return on_index and (not row.until or (bool(one.version) and allows(f"<={row.until}", one.version) is True))
+    return row.on_index and (not row.until or (bool(one.version) and allows(f"<={row.until}", one.version) is True))
 
 
 def _apart(one: Install, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
@@ -101,6 +135,62 @@ def _apart(one: Install, before: Sequence[Install], base: Base, steps: Sequence[
     plain = base.family == "python" and Python(one.python) >= _NO_WHEEL_SINCE and not base.digest
     wheel = any(each.name in ("wheel", ".") or each.url for each in mine)
     return f"pip builds apart where no wheel is installed, as with Python {one.python}" if plain and not wheel else ""
+
+
+# ---------------------------------------------------------------- a package that torch was not built for
+
+
+def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """torch was built for the NumPy that stands beside it.  Source: pytorch/pytorch issue 107302; NumPy, "Migration
+    guide" of its second release."""
+    need_stages(dockerfile)
+    torch = dockerfile.torch
+    skip_if(torch is None or torch.version.missing or not torch.version.value, "which torch the image has is not known")
+    for row in facts.torch_abis:
+        old = torch is not None and allows(f"<{row.torch}", str(torch.version.value)) is True
+        skip_if(not old, f"this torch takes every {row.package}")
+        mine = [
+            one
+            for one in dockerfile.installs
+            if one.manager in ("pip", "uv") and torch is not None and one.prefix == torch.prefix and not one.url
+        ]
+        pins = [one for one in mine if one.name == row.package and not one.constraint]
+        last = pins[-1] if pins else None
+        if last is None or not last.sure or last.marker:
+            continue
+        if last.version and allows(f">={row.since}", last.version) is True:
+            yield error(_misfit(f"=={last.version} is", row, torch), last.span, _takes(row), _older(row))
+        elif not last.version and _takes_the_newest(last, mine, row, dockerfile):
+            yield warning(_misfit(" without a pin will be", row, torch), last.span, _takes(row), _older(row))
+
+
+def _misfit(what: str, row: TorchAbiRow, torch: Torch | None) -> str:
+    version = torch.version.value if torch is not None else ""
+    return (
+        f"{row.package}{what} newer than what torch {version} was built for, so that neither takes the other's arrays"
+    )
+
+
+def _takes(row: TorchAbiRow) -> dict[str, str]:
+    return {f"torch takes {row.package} {row.since} from {row.torch} on": cited(row)}
+
+
+def _older(row: TorchAbiRow) -> str:
+    return f"pin `{row.package}<{row.since.partition('.')[0]}`, or take a newer torch"
+
+
+_FAMILY = options.names("torch torchvision torchaudio")
+
+
+def _takes_the_newest(one: Install, mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) -> bool:
+    """Whether nothing keeps the installer from the newest release: no pin of another package, which may bound it, and
+    no base that holds one already."""
+    base = dockerfile.base
+    plain = base.family in ("python", "os", "nvidia") and base.sure and not base.digest and not dockerfile.unread
+    bound = "<" in one.specifier or "~" in one.specifier or "=" in one.specifier.replace(">=", "")
+    others = [each for each in mine if each.name not in _FAMILY | _TOOLS and each.name != row.package]
+    free = all(not each.specifier and not each.constraint for each in others)
+    return plain and not bound and free and bool(one.python) and Python(one.python) >= _ALWAYS_SINCE
 
 
 # ---------------------------------------------------------------- NVIDIA's key

@@ -11,11 +11,12 @@ from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
+from envkit.judging.checks._dockerfile import need_stages, need_torch, reached, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, unreleased
 from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
 
@@ -364,14 +365,18 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     if torch.method in ("base", "source"):
         return
     backend = torch.install is not None and "--torch-backend=auto" in torch.install.options
+    unseen = _conda_sees_no_gpu(dockerfile, torch)
     cuda = stack.said(torch.cuda)
-    if cuda != "cpu" and not backend:
+    if cuda != "cpu" and not backend and not unseen:
         left = torch.install is not None and not _chosen_by_another(torch)
         if not cuda and left and torch.install is not None and (torch.install.index or torch.install.url):
             raise Unknown(f"which build of torch gets installed was not observed: {torch.cuda.missing}")
         return
     base_cuda = base.cuda.need(f"the CUDA of {base.reference}")
-    reason = "is the build for the CPU, as uv finds no driver while it builds" if backend else "is a build for the CPU"
+    reason = "is a build for the CPU"
+    if backend or unseen:
+        who = "uv finds no driver" if backend else "conda finds no GPU"
+        reason = f"is the build for the CPU, as {who} while it builds"
     fitting = _published(torch, base_cuda, facts)
     index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
     yield warning(
@@ -381,7 +386,25 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
             f"CUDA {base_cuda} in the base": f"{base.span.place}, {base.cuda.via}",
             "cpu": torch.cuda.via or torch.span.place,
         },
-        f"take torch from {index}"
+        f'set CONDA_OVERRIDE_CUDA="{stack.minor(base_cuda)}" in the RUN, or ask for pytorch-gpu'
+        if unseen
+        else f"take torch from {index}"
         if index
         else f"take a build for CUDA {stack.minor(base_cuda)}, or a base without CUDA",
+    )
+
+
+_NAMES_CUDA = pattern(r"CONDA_OVERRIDE_CUDA|pytorch-gpu|\bcuda-|cudatoolkit|pytorch-cuda|=\*?cuda")
+
+
+def _conda_sees_no_gpu(dockerfile: Dockerfile, torch: Torch) -> bool:
+    """Whether conda chooses the build by the machine: conda-forge's builds for CUDA ask for a driver, which no build of
+    an image has, unless the file names a CUDA or such a build."""
+    one = torch.install
+    asked = one is not None and one.manager == "conda" and one.sure and not one.local and not one.locked
+    if one is None or not asked or set(one.channels) != {"conda-forge"} or dockerfile.unread:
+        return False
+    words = [each.value for _, each in reached(dockerfile) if each.name in ("RUN", "ENV", "ARG")]
+    return not any(_NAMES_CUDA.search(text) for text in words) and not any(
+        _NAMES_CUDA.search(f"{each.name}{each.specifier}") for each in dockerfile.installs if each.manager == "conda"
     )
