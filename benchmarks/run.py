@@ -472,19 +472,18 @@ def big_log(path: Path, size: int) -> None:
             written += out.write(line + "\n")
 
 
-def used(argv: list[str], env: dict[str, str]) -> float:
-    """The processor time of an `envkit explain` that finds the cause, in seconds."""
+def used(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
+    """The processor time of an `envkit explain` that finds the cause, in seconds, and its memory in MiB."""
     process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 1:
         raise Failed(f"{' '.join(argv)[:200]} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def reading_logs(runs: int) -> Iterator[Measure]:
-    """``envkit explain`` of a log of 200 MB, and of one of 30 lines, from cold; of each shape and of many ranks once,
-    by processor time."""
+    """``envkit explain`` of a log of 200 MB, and of one of 30 lines, from cold."""
     with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
         big, small = Path(scratch) / "big.log", Path(scratch) / "small.log"
         big_log(big, LOG_SIZE)
@@ -497,14 +496,25 @@ def reading_logs(runs: int) -> Iterator[Measure]:
         both = [timed([*explain, str(big)], (1,), env) for _ in range(runs)]
         yield measure("envkit explain, 200 MB", "s", [seconds for seconds, _ in both], 10.0)
         yield measure("envkit explain, 200 MB, memory", "MiB", [memory for _, memory in both], 200.0)
-        big.unlink()
+
+
+def reading_shapes(runs: int) -> Iterator[Measure]:
+    """``envkit explain`` of each shape and of many ranks: the least processor time of three at most, and memory."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    explain = [*ENVKIT, "explain"]
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
+        log = Path(scratch) / "shape.log"
         for shape in shapes.SHAPES:
-            shapes.write(big, shape, SHAPE_SIZE)
-            yield measure(f"envkit explain, 100 MB of {shape}", "s", [used([*explain, str(big)], env)], 5.0)
-        big.unlink()
+            shapes.write(log, shape, SHAPE_SIZE)
+            spent, memory = zip(*(used([*explain, str(log)], env) for _ in range(min(runs, 3))), strict=True)
+            yield measure(f"100 MB of {shape}", "s", [min(spent)], 5.0)
+            yield measure(f"100 MB of {shape}, memory", "MiB", list(memory), 120.0)
+        log.unlink()
         shapes.write_ranks(Path(scratch), RANKS)
         logs = [str(path) for path in Path(scratch).glob("rank*.log")]
-        yield measure(f"envkit explain, {RANKS} ranks", "s", [used([*explain, *logs], env)], 30.0)
+        one, memory_of = used([*explain, *logs], env)
+        yield measure(f"{RANKS} ranks", "s", [one], 30.0)
+        yield measure(f"{RANKS} ranks, memory", "MiB", [memory_of], None)
 
 
 PLAIN = """\
@@ -647,6 +657,7 @@ PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "inside": inside,
     "checking": checking,
     "logs": reading_logs,
+    "shapes": reading_shapes,
     "fleet": judging_a_fleet,
     "proving": proving,
     "running": running,
@@ -680,7 +691,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         for name, part in PARTS.items():
-            if name not in (asked.only or ("commands", "inside", "checking", "logs", "fleet", "locking")):
+            if name not in (asked.only or ("commands", "inside", "checking", "logs", "shapes", "fleet", "locking")):
                 continue
             for each in part(asked.runs):
                 made.append(each)

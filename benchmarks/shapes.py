@@ -109,6 +109,53 @@ def _blank(chance: random.Random, number: int) -> str:
     return "\n\n \n\t\n" if number % 50 else f"error {_hex(chance, 4)}\n"
 
 
+def _same_traceback(chance: random.Random, number: int) -> str:
+    return (
+        "Traceback (most recent call last):\n"
+        '  File "/app/train.py", line 212, in <module>\n'
+        "    loss = step(batch)\n"
+        '  File "/app/train.py", line 88, in step\n'
+        "    return model(batch)\n"
+        f"RuntimeError: batch {number} of {number * 7}: CUDA error: device-side assert triggered\n"
+    )
+
+
+def _ranks(chance: random.Random) -> Iterator[str]:
+    known = _vocabulary(chance)
+    number = 0
+    while True:
+        for rank in chance.sample(range(64), 64):
+            number += 1
+            text = " ".join(chance.choices(known, k=4))
+            said = (
+                f"[rank{rank}]: Traceback (most recent call last):",
+                f'[rank{rank}]:   File "/app/{text[:6].strip()}.py", line {number % 999}, in step',
+                f"[rank{rank}]: ValueError: {text}",
+                f"node{rank // 8}:{1000 + rank}:{2000 + rank} [{rank % 8}] NCCL WARN {text} failed",
+            )[chance.randrange(4)]
+            yield said + "\n"
+
+
+def _bar_with_warnings(chance: random.Random, number: int) -> str:
+    said = f"warning: loss {chance.random():.6f} is not finite, error in layer {_hex(chance, 6)}"
+    return f"\rEpoch 3: {number % 100:3d}%|{'#' * (number % 40):<40}| {number}/? " + (said if number % 3 else "")
+
+
+def _deep(chance: random.Random) -> Iterator[str]:
+    known = _vocabulary(chance)
+    while True:
+        yield " " * chance.randrange(1, 600) + f"error: {' '.join(chance.choices(known, k=3))} failed\n"
+
+
+def _of_a_cluster(chance: random.Random) -> Iterator[str]:
+    known = _vocabulary(chance)
+    number = 0
+    while True:
+        number += 1
+        time_of = f"2026-03-01T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}.{number % 997:06d}Z"
+        yield f"{time_of} stderr F [{number % 16}]: E0301 {' '.join(chance.choices(known, k=5))} error\n"
+
+
 SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "words": lambda chance: _words(chance, "{}\n", 10),
     "words of an error": lambda chance: _words(chance, "error: {} failed\n", 10),
@@ -141,6 +188,11 @@ SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "words of an escaped error": lambda chance: _words(chance, "\x1b[2K\x1b[36m(worker)\x1b[0m ERROR {} failed\n", 3),
     "words of JSON": lambda chance: _words(chance, '{{"level": "error", "msg": "ValueError: {}\\n"}}\n', 8),
     "blank lines": _lines(_blank),
+    "one traceback with a counter": _lines(_same_traceback),
+    "64 ranks between one another": _ranks,
+    "bars with warnings": _lines(_bar_with_warnings),
+    "deep indentation": _deep,
+    "words of a cluster": _of_a_cluster,
 }
 """By name, the endless stretches of each."""
 

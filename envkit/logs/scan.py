@@ -10,13 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import chain, compress, count, filterfalse, islice
 from typing import Protocol
 
-from envkit.logs.words import LETTERS, Words
+from envkit.logs.words import LETTERS, SHORTEST, Words
 from envkit.records import dataclass
 
 BLOCK = 1 << 20
@@ -166,7 +166,6 @@ _PAINTED = re.compile(
     rb"\x1b(?:" + _PAINTS + rb"|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()*+][A-Za-z0-9]|[@-Z\\^_=>78])?"
 )
 # the escape byte in one byte with its bracket, as a picture of itself, or spelled out
-_SPELLED = (b"ESC[", b"^[[", b"\xc2\x9b", b"\xe2\x90\x9b")
 _MOVED_SPELLED = re.compile(rb"(?:\xc2\x9b|\xe2\x90\x9b|\^\[|ESC)" + _MOVES)
 _PAINTED_SPELLED = re.compile(rb"(?:\xe2\x90\x9b|\^\[|ESC)" + _PAINTS + rb"|\xc2\x9b[0-?]{0,60}[@-~]")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
@@ -179,11 +178,12 @@ _BACKSPACES = re.compile(rb"[^\x08\n]\x08")
 
 
 def _without_colours(block: bytes) -> bytes:
-    """The block without the colours that its beginning often holds."""
-    held = Counter(_COLOUR.findall(block, 0, _ASKED_FOR_COLOURS))
-    for colour, times in held.most_common(_COLOURS):
-        if times > held.total() // _COLOURS:
-            block = block.replace(colour, b"")
+    """The block without the colours that its beginning often holds; the same for moves of the cursor."""
+    for form, instead in ((_COLOUR, b""), (_MOVED, b"\r")):
+        held = Counter(form.findall(block, 0, _ASKED_FOR_COLOURS))
+        for escape, times in held.most_common(_COLOURS):
+            if times > held.total() // _COLOURS:
+                block = block.replace(escape, instead)
     return block
 
 
@@ -194,8 +194,13 @@ def cleaned(block: bytes) -> bytes:
     if b"\x1b" in block:
         if not any(cut in block for cut in (b"\x1b\x1b", b"\x1b[\x1b", b"\x1b]")):
             block = _without_colours(block)
-        block = _PAINTED.sub(b"", _MOVED.sub(b"\r", block))
-    if any(mark in block for mark in _SPELLED):
+        if b"\x1b" in block:
+            block = _PAINTED.sub(b"", _MOVED.sub(b"\r", block))
+    if (
+        b"ESC[" in block
+        or (b"^" in block and b"^[[" in block)
+        or (b"\x9b" in block and (b"\xc2\x9b" in block or b"\xe2\x90\x9b" in block))
+    ):
         block = _PAINTED_SPELLED.sub(b"", _MOVED_SPELLED.sub(b"\r", block))
     if b"m" in block and _ORPHAN_HINT.search(block):
         block = _ORPHAN.sub(b"", block)
@@ -240,20 +245,33 @@ class Scanner:
             if len(self.first) < self._ends:
                 self.first += islice(_filled(number, block), self._ends - len(self.first))
             self._last = [*self._last[-1:], (number, block)]
-            self.seen.quoted += sum(block.count(b"\n" + mark) + block.startswith(mark) for mark in _QUOTES)
+            lines = block.count(b"\n")
+            numbers: Sequence[int] = range(number, number + lines + 1)
+            if lines > _DENSE and 2 * len(block.translate(None, _WHITE)) < len(block):
+                block, numbers = _without_blanks(block, numbers)
+            for mark in _QUOTES:
+                if mark[:1] in block:
+                    self.seen.quoted += block.count(b"\n" + mark) + block.startswith(mark)
             if block.strip():
-                yield from self._walk.walk(block, number)
-            number += block.count(b"\n")
+                yield from self._walk.walk(block, numbers)
+            number += lines
         yield from self._walk.counted()
         complete = not self._last or self._last[-1][1].endswith(b"\n")
         self.seen.lines = number - 1 if complete else number
 
     def last(self) -> list[Piece]:
         """The last pieces that are not blank."""
-        kept: deque[Piece] = deque(maxlen=self._ends)
-        for number, block in self._last:
-            kept.extend(_filled(number, block))
-        return list(kept)
+        kept: list[Piece] = []
+        for number, block in reversed(self._last):
+            size = _ENDS_IN
+            while len(kept) < self._ends:
+                begin = block.rfind(b"\n", 0, max(len(block) - size, 0)) + 1
+                found = list(_filled(number + block.count(b"\n", 0, begin), block[begin:]))
+                if not begin or len(found) + len(kept) >= self._ends:
+                    kept = [*found, *kept][-self._ends :]
+                    break
+                size *= 8
+        return kept
 
     def _blocks(self, stream: Stream, progress: Progress | None) -> Iterator[bytes]:
         """Clean blocks that end where a line ends, or somewhere in a line that is too long for one block."""
@@ -306,6 +324,7 @@ PACKED = (
 )  # fmt: skip
 
 
+_ENDS_IN = 1 << 14  # bytes that most often hold the last pieces
 _FILLED = re.compile(rb"\S[^\r\n]*")
 
 
@@ -319,10 +338,41 @@ def _filled(number: int, block: bytes) -> Iterator[Piece]:
         yield Piece(number, block[begin : min(at, begin + LONGEST)], False, False)
 
 
+_WHITE = b" \t\n\r\f\v"
+_BLANKS = re.compile(rb"\s{200,}")
+_BLANKS_KEPT = 20  # lines of a stretch of blank ones that stay: as many as are read after a find, and some
+_HEADS = (32, 160)  # bytes that so many may have
+
+
+def _without_blanks(block: bytes, numbers: Sequence[int]) -> tuple[bytes, Sequence[int]]:
+    """The block and the numbers of its lines without what blank lines there are in a row, but for the first of them and
+    the last."""
+    kept: list[bytes] = []
+    left: list[Sequence[int]] = []
+    at = line = 0
+    for found in _BLANKS.finditer(block):
+        begin, end = found.span()
+        heads = (block.rfind(b"\n", begin, begin + size) + 1 for size in _HEADS)
+        head = next((head for head in heads if head and block.count(b"\n", begin, head) > _BLANKS_KEPT), 0)
+        tail = block.rfind(b"\n", head, max(block.rfind(b"\n", head, end), head)) + 1
+        if not head or tail <= head:
+            continue
+        kept.append(block[at:head])
+        upto = line + block.count(b"\n", at, head)
+        left.append(numbers[line:upto])
+        at, line = tail, upto + block.count(b"\n", head, tail)
+    if not kept:
+        return block, numbers
+    kept.append(block[at:])
+    left.append(numbers[line:])
+    return b"".join(kept), list(chain.from_iterable(left))
+
+
 SHAPE = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789", b"000000000"))
 """A table for ``bytes.translate``: small letters, every digit a 0."""
 _SHAPES = 60_000  # shapes remembered of each kind; in 200 MB of training logs there are some hundred
 _SHAPE_LENGTH = 600  # longer lines are searched each time
+_KNOWN_LENGTH = 1 << 16  # bytes of a shape with a find that is remembered; longer ones hardly come twice
 _CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one kind
 _EXACT_TIMES = 500  # from then on a line that is an earlier one but for its times is only counted
 _SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this kind is read: its numbers change, its words do not
@@ -361,6 +411,8 @@ class _Kind:
         return self.times > _SAMPLED_TIMES and len(self.exact) >= _EXACT and not self.codes
 
 
+_WASTED = 100_000  # lines without a word, after which it is asked whether to look elsewhere costs less
+_LINES_FOUND = 4  # times as many lines as hold a word: the others are looked through for nothing
 _SELDOM = 20  # one line in so many that came before is none worth remembering them for
 _FEW_ALIKE = 0.1  # a share of the new shapes below which kinds are looked for in one block of _ASKED_AGAIN
 _ASKED_AGAIN = 16
@@ -381,6 +433,8 @@ class _Walk:
         ] = {}  # of floods, by what they have in common
         self._often: dict[Words, list[bytes]] = {}  # words that most finds of the last block had, if very many
         self._likes: dict[tuple[bytes, bytes], _Kind | None] = {}  # the same by a word and parts in their order
+        self._fitted: dict[Words, Words] = {}  # what takes their place in a text whose lines hold parts of many of them
+        self._wasted: Counter[Words] = Counter()  # places that were looked up in lines that hold no word
         self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
         self._codes: set[bytes] = set()
         self._new_codes = False  # in this block
@@ -394,8 +448,8 @@ class _Walk:
         self._before: tuple[int, bytes] | None = None  # the last line before, if it was passed over
         self._gap = False
 
-    def walk(self, block: bytes, number: int) -> Iterator[Piece]:
-        """The pieces of a block's lines, the first of which is ``number``; the last one is what follows its end."""
+    def walk(self, block: bytes, numbers: Sequence[int]) -> Iterator[Piece]:
+        """The pieces of a block's lines, each with its number; the last one is what follows its end."""
         shapes = block.translate(SHAPE).split(b"\n")
         codes = set(_CODES.findall(block)) if b"Xid (" in block else self._codes
         self._new_codes = not codes <= self._codes
@@ -408,8 +462,7 @@ class _Walk:
         hot |= self._flood
         if not hot and not self.owed:
             body = block.removesuffix(b"\n")
-            last = number + body.count(b"\n")
-            self._pass_over(last, body[body.rfind(b"\n") + 1 :])
+            self._pass_over(numbers[body.count(b"\n")], body[body.rfind(b"\n") + 1 :])
             return
         lines = block.split(b"\n")
         last = len(lines) if lines[-1] else len(lines) - 1
@@ -419,36 +472,37 @@ class _Walk:
             due = shapes[index] in self._due
             shape.times += 0 if due else times
             while self.owed and at < index:
-                yield from self._read(lines[at], number + at, False)
+                yield from self._read(lines[at], numbers[at], False)
                 at += 1
                 self.owed -= 1
             sooner = self._sooner()
             often = shape.times > _EXACT_TIMES // sooner and not due
-            if often and _passed(shape, lines[index], number + index, sooner, times):
+            if often and _passed(shape, lines[index], numbers[index], sooner, times):
                 at, self._gap = index + 1, True
                 continue
             if at < index:
-                self._pass_over(number + index - 1, lines[index - 1])
+                self._pass_over(numbers[index - 1], lines[index - 1])
             owed = self.owed
-            yield from self._read(lines[index], number + index, True)
+            yield from self._read(lines[index], numbers[index], True)
             at = index + 1
             if shape.times > _CONTEXT_TIMES // sooner:
                 self.owed = owed
         while self.owed and at < last:
-            yield from self._read(lines[at], number + at, False)
+            yield from self._read(lines[at], numbers[at], False)
             at += 1
             self.owed -= 1
         if at < last:
-            self._pass_over(number + last - 1, lines[last - 1])
+            self._pass_over(numbers[last - 1], lines[last - 1])
 
     def _pass_over(self, number: int, line: bytes) -> None:
         self._gap, self._before = True, (number, line)
 
-    def _sooner(self) -> int:
-        """How many times fewer lines of one kind are a flood, after what was read."""
-        if self._pieces <= _MANY_READ:
+    def _sooner(self, more: int = 0) -> int:
+        """How many times fewer lines of one kind are a flood, after what was read and ``more`` that will be."""
+        read = self._pieces + more
+        if read <= _MANY_READ:
             return 1
-        return _SOONER if self._pieces <= _MANY_READ + _MORE_READ else _SOONER * _SOONER
+        return _SOONER if read <= _MANY_READ + _MORE_READ else _SOONER * _SOONER
 
     def _finds(self, lines: list[bytes], shapes: list[bytes], hot: dict[bytes, _Kind]) -> Iterable[tuple[int, int]]:
         """The indexes of lines that are to be looked at, each with the number of lines that it stands for.
@@ -459,16 +513,13 @@ class _Walk:
         if len(lines) < _DENSE:
             return [(index, 1) for index in compress(count(), map(hot.__contains__, shapes))]
         many = {shape: kind for shape, kind in hot.items() if kind.times > _SAMPLED_TIMES}
-        if not many:
-            return [(index, 1) for index, shape in enumerate(shapes) if shape in hot]
-        few = hot.keys() - many.keys()
-        found = [(index, 1) for index, shape in enumerate(shapes) if shape in few] if few else []
-        if one := {shape for shape, kind in many.items() if kind.full}:
-            times, place = Counter(shapes), dict(zip(shapes, range(len(shapes)), strict=True))
-            found += [(place[shape], times[shape]) for shape in one]
-        if each := many.keys() - one:
-            times, place = Counter(lines), dict(zip(lines, range(len(lines)), strict=True))
-            found += [(index, times[line]) for line, index in place.items() if shapes[index] in each]
+        found = [(index, 1) for index in compress(count(), map((hot.keys() - many.keys()).__contains__, shapes))]
+        one = {shape for shape, kind in many.items() if kind.full}
+        for of, texts in ((one, shapes), (many.keys() - one, lines)):
+            places = list(compress(count(), map(of.__contains__, shapes))) if of else []
+            held = [texts[index] for index in places]
+            times, last = Counter(held), dict(zip(held, places, strict=True))
+            found += [(index, times[text]) for text, index in last.items()]
         return sorted(found)
 
     def _learn(self, unique: Iterable[bytes], lines: int) -> None:
@@ -494,13 +545,13 @@ class _Walk:
         hot = self._hot(fresh, words)
         if len(hot) > _FLOOD or (hot and len(self._known) > _LOUD_SHAPES):
             self._flood |= self._alike(hot)
-            fresh = [shape for shape in fresh if shape not in hot]
+            seen: Container[bytes] = hot
         else:
-            known = {shape: _Kind() for shape in hot if self._sure(shape)}
-            self._known |= known
-            fresh = [shape for shape in fresh if shape not in known]
+            seen = known = {shape: _Kind() for shape in hot if self._sure(shape)}
+            self._known |= {shape: kind for shape, kind in known.items() if len(shape) <= _KNOWN_LENGTH}
+            self._flood |= {shape: kind for shape, kind in known.items() if len(shape) > _KNOWN_LENGTH}
         if len(self._dull) <= _SHAPES and self._blocks >= self._remembers:
-            self._dull.update(shape for shape in fresh if len(shape) <= _SHAPE_LENGTH)
+            self._dull.update(shape for shape in fresh if shape not in seen and len(shape) <= _SHAPE_LENGTH)
 
     def _hot(self, shapes: list[bytes], words: Words) -> dict[bytes, bytes]:
         """The shapes that hold a word, each with one of them.
@@ -509,13 +560,31 @@ class _Walk:
         """
         hot: dict[bytes, bytes] = {}
         for word in self._often.get(words, ()):
-            hot |= dict.fromkeys((shape for shape in shapes if word in shape), word)
-            shapes = [shape for shape in shapes if word not in shape]
+            having = [shape for shape in shapes if word in shape]
+            hot |= dict.fromkeys(having, word)
+            shapes = list(filterfalse(hot.__contains__, shapes)) if having else shapes
         if shapes:
-            hot |= words.over(b"\n".join(shapes)).lines()
+            finds = self._fitted.get(words, words).over(b"\n".join(shapes))
+            found = dict(finds.lines())
+            hot |= found
+            if _LINES_FOUND * len(found) < len(shapes) and words not in self._fitted:
+                self._fit(words, shapes)
         times = Counter(hot.values()) if len(hot) > _FLOOD else Counter()
         self._often = {words: [word for word, held in times.most_common(_OFTEN) if held > len(hot) // _OFTEN // 2]}
         return hot
+
+    def _fit(self, words: Words, shapes: list[bytes]) -> None:
+        """Has the words looked for elsewhere where most of many lines hold the same few windows and no word."""
+        self._wasted[words] += len(shapes)
+        if self._wasted[words] < _WASTED:
+            return
+        self._wasted[words] = -_WASTED * _ASKED_AGAIN
+        held = Counter(words.over(b"\n".join(shapes)).windows())
+        wasted = sum(times for window, times in held.items() if times > len(shapes) // 2)
+        if 2 * wasted > held.total():
+            some = shapes[:: len(shapes) // _SAMPLE + 1]
+            times = Counter(chain.from_iterable({each[at : at + SHORTEST] for at in range(len(each))} for each in some))
+            self._fitted[words] = words.away_from(window for window, of in times.items() if of > len(some) // 2)
 
     def _settled(self, shapes: list[bytes]) -> list[bytes]:
         """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
@@ -565,8 +634,8 @@ class _Walk:
             if kind is None:
                 continue
             if kind.sampled is not None and not (kind.codes and self._new_codes):
-                kind.times += 1
-                if kind.times % _gap(kind.times):
+                times = kind.times = kind.times + 1
+                if times % (_SAMPLE if times < _SAMPLE * _SPARSER else _gap(times)):
                     kind.sampled.times += 1
                     continue
                 self._due.add(shape)
@@ -579,7 +648,7 @@ class _Walk:
         kept: dict[bytes, _Kind] = {}
         if len(self._likes) > _SHAPES:
             self._likes.clear()
-        told = list(zip(hot.values(), self._parts(b"\n".join(hot)), strict=True))
+        told = list(zip(hot.values(), self._parts(hot), strict=True))
         last = dict(zip(told, hot, strict=True))
         rest = set()
         for like, times in Counter(told).items():
@@ -603,11 +672,17 @@ class _Walk:
             }
         return kept
 
-    def _parts(self, text: bytes) -> list[bytes]:
-        """What each line holds of the parts of signatures' words, one after the other."""
+    def _parts(self, hot: Collection[bytes]) -> list[bytes]:
+        """What each shape holds of the parts of signatures' words, one after the other."""
         known = self._strong().parts | {b"|"}
+        lead, most = min(hot), max(hot)  # whose common beginning is that of all between them
+        same = next((at for at, (one, other) in enumerate(zip(lead, most, strict=False)) if one != other), len(lead))
+        lead = lead[: lead[:same].translate(LETTERS).rfind(b" ") + 1]  # up to the end of a word
+        text = b"\n".join([shape[len(lead) :] for shape in hot] if lead else hot)
         parts = text.translate(LETTERS).replace(b"\n", b" | ").split()
-        return b" ".join(filter(known.__contains__, parts)).split(b"|")
+        rest = b" ".join(filter(known.__contains__, parts)).split(b"|")
+        before = b"".join(part + b" " for part in lead.translate(LETTERS).split() if part in known)
+        return [before + each for each in rest] if before else rest
 
     def _of_words(self, shape: bytes, word: bytes, parts: bytes) -> _Kind | None:
         """The kind of the shapes that hold this word and these parts of words, in whatever order and number."""
@@ -629,7 +704,7 @@ class _Walk:
     def _read(self, line: bytes, number: int, found: bool) -> Iterator[Piece]:
         """The pieces of one line: between carriage returns, and of a long one those with a find in them."""
         if b"\r" in line:
-            parts = [part for part in line.split(b"\r") if part.strip()] or [b""]
+            parts = list(filter(bytes.strip, line.split(b"\r"))) or [b""]
             if not found:
                 parts = parts[-_STRETCHES:]
             elif len(parts) > 1:
@@ -640,7 +715,7 @@ class _Walk:
             if len(part) <= LONGEST or not found:
                 yield self._made(number, part[:LONGEST], found)
                 continue
-            finds = self._words.over(part.translate(SHAPE))
+            finds = self._fitted.get(self._words, self._words).over(part.translate(SHAPE))
             at = finds.first()
             for _ in range(_STRETCHES):
                 if at is None:
@@ -652,24 +727,24 @@ class _Walk:
     def _hot_parts(self, parts: list[bytes], number: int) -> list[bytes]:
         """The parts between carriage returns that are to be read: those with a find, and of a flood some."""
         shapes = b"\n".join(parts).translate(SHAPE).split(b"\n")
-        hot = dict(self._words.over(b"\n".join(dict.fromkeys(shapes))).lines())
+        unique = list(dict.fromkeys(shapes))
+        words_of = self._hot(unique, self._words)
+        hot = {shape: words_of[shape] for shape in filter(words_of.__contains__, unique)}
         flood = self._alike(hot) if len(hot) > _FLOOD else None
+        wanted: Container[bytes] = hot if flood is None else flood
         kept = []
-        for part, shape in zip(parts, shapes, strict=True):
-            if shape not in hot:
-                continue
+        for part, shape in compress(zip(parts, shapes, strict=True), map(wanted.__contains__, shapes)):
             if flood is not None:
-                kind = flood.get(shape)
+                kind = flood[shape]
             elif len(shape) <= _SHAPE_LENGTH:
                 kind = self._known.setdefault(shape, _Kind())
             else:
                 kept.append(part)
                 continue
-            if kind is None:
-                continue
             due = shape in self._due
             kind.times += not due
-            if kind.times > _EXACT_TIMES and not due and _passed(kind, part, number, 1, 1):
+            sooner = self._sooner(len(kept))
+            if kind.times > _EXACT_TIMES // sooner and not due and _passed(kind, part, number, sooner, 1):
                 continue
             kept.append(part)
         return kept

@@ -11,7 +11,7 @@ same with a processor's vectors: Wang et al., "Hyperscan: A Fast Multi-pattern R
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from heapq import nsmallest
 from math import prod
 
@@ -24,7 +24,8 @@ LETTERS = bytes(byte if byte in b"abcdefghijklmnopqrstuvwxyz\n" else 0x20 for by
 _SETS = 8  # of windows, one for each bit of a byte
 _TRIED = 10  # windows of a word that are tried for so many sets, the rarest first
 _CROWD = 1e-5  # of the places of a text that are to be looked up: what one more word of the same window costs
-_OFTEN = 1e-3  # what a window costs that many a line of this text holds
+_OFTEN, _EACH_LINE = 1e-3, 2e-2  # what a window costs that many a line of this text holds, or each
+_AT_ONCE = 1 << 16  # bytes: what is made of them stays in a processor's cache
 _MARKED = bytes([0]) + bytes([1]) * 255
 
 # Bytes of logs, the most frequent first, counted over public logs of training runs; what is not here is rarer.
@@ -40,31 +41,39 @@ class Words:
     Raises ValueError for one of less than ``SHORTEST`` bytes.
     """
 
-    def __init__(self, words: Iterable[bytes], beside: Iterable[bytes] = (), *, rows: int = 1) -> None:
-        """With more ``rows`` of eight sets fewer places are looked up, and the text goes through more tables."""
+    def __init__(
+        self, words: Iterable[bytes], beside: Collection[bytes] = (), *, rows: int = 1, avoided: Iterable[bytes] = ()
+    ) -> None:
+        """With more ``rows`` of eight sets fewer places are looked up, and the text goes through more tables.
+
+        ``avoided`` are windows that each line of the text holds.
+        """
         wanted = sorted(set(words), key=lambda word: (len(word), word))
         if wanted and len(wanted[0]) < SHORTEST:
             raise ValueError(f"{wanted[0]!r} is shorter than {SHORTEST} bytes")
         often = {word[at : at + SHORTEST] for word in beside for at in range(len(word))}
+        self._wanted, self._beside = wanted, tuple(beside)
         held: dict[bytes, list[tuple[bytes, int]]] = {}
-        members: list[list[set[int]]] = [[set() for _ in range(SHORTEST)] for _ in range(_SETS * rows)]
-        shares = [[0.0] * SHORTEST for _ in range(_SETS * rows)]
+        sets = [_Set() for _ in range(_SETS * rows)]
+        away = _Avoided(avoided)
         for word in wanted:
-            at, chosen = _placed(word, members, shares, held, often)
+            at, chosen = _placed(word, sets, held, often, away)
             window = word[at : at + SHORTEST]
             held.setdefault(window, []).append((word, at))
-            for place, byte in enumerate(window):
-                if byte not in members[chosen][place]:
-                    members[chosen][place].add(byte)
-                    shares[chosen][place] += _share(byte)
+            sets[chosen].add(window)
+            away.add(chosen, window)
         self._held: dict[bytes, _Held] = {window: tuple(words_of) for window, words_of in held.items()}
         self._rows = [
             [
-                bytes(sum(1 << bit for bit, of_set in enumerate(row) if byte in of_set[place]) for byte in range(256))
+                bytes(sum(1 << bit for bit, one in enumerate(row) if byte in one.bytes[place]) for byte in range(256))
                 for place in range(SHORTEST)
             ]
-            for row in (members[first : first + _SETS] for first in range(0, len(members), _SETS))
+            for row in (sets[first : first + _SETS] for first in range(0, len(sets), _SETS))
         ]
+
+    def away_from(self, often: Iterable[bytes]) -> Words:
+        """The same words by other windows than these, which each line of a text holds."""
+        return Words(self._wanted, self._beside, rows=len(self._rows), avoided=often)
 
     @cached_property
     def parts(self) -> frozenset[bytes]:
@@ -75,6 +84,15 @@ class Words:
 
     def over(self, text: bytes) -> Finds:
         """What ``text``, in small letters, holds of them."""
+        if len(text) <= _AT_ONCE:
+            return Finds(text, self._marked(text), self._held)
+        parts = [
+            self._marked(text[at : at + _AT_ONCE + SHORTEST - 1])[:_AT_ONCE] for at in range(0, len(text), _AT_ONCE)
+        ]
+        return Finds(text, b"".join(parts), self._held)
+
+    def _marked(self, text: bytes) -> bytes:
+        """A 1 for each place of the text where a window may begin, else a 0."""
         marks = 0
         for tables in self._rows:
             left = -1
@@ -83,9 +101,7 @@ class Words:
                 if not left:
                     break
             marks |= left
-        if not marks:
-            return Finds(text, b"", self._held)
-        return Finds(text, marks.to_bytes(len(text), "little").translate(_MARKED), self._held)
+        return marks.to_bytes(len(text), "little").translate(_MARKED) if marks else bytes(len(text))
 
     def held_by(self, text: bytes) -> list[bytes]:
         """Which of the words ``text``, in small letters, holds."""
@@ -97,6 +113,13 @@ class Finds:
 
     def __init__(self, text: bytes, marks: bytes, held: dict[bytes, _Held]) -> None:
         self._text, self._marks, self._held = text, marks, held
+
+    def windows(self) -> Iterator[bytes]:
+        """What is to be looked up, place by place."""
+        at = self._marks.find(b"\1")
+        while at >= 0:
+            yield self._text[at : at + SHORTEST]
+            at = self._marks.find(b"\1", at + 1)
 
     def all(self, at: int = 0) -> Iterator[tuple[int, bytes]]:
         """Each word and where it begins, in the order of the windows; a window before ``at`` is passed over."""
@@ -138,7 +161,6 @@ class Finds:
             at = find(b"\1", at + 1)
 
 
-@cache
 def _share(byte: int) -> float:
     """How often a byte stands in a log, about: the n-th frequent one has one part in 4(n + 1.5)."""
     at = _FREQUENT.find(byte)
@@ -147,28 +169,80 @@ def _share(byte: int) -> float:
     return max(share, _LEAST_LETTER if letter.isascii() and letter.isalpha() else _DIGIT if letter == "0" else 0.0)
 
 
+_SHARES = [_share(byte) for byte in range(256)]
+
+
+class _Set:
+    """The bytes that stand at each place of the windows of one set, how often these stand in a log, and all of them."""
+
+    __slots__ = ("bytes", "share", "shares")
+
+    def __init__(self) -> None:
+        self.bytes: list[set[int]] = [set() for _ in range(SHORTEST)]
+        self.shares = [0.0] * SHORTEST
+        self.share = 0.0
+
+    def add(self, window: bytes) -> None:
+        for place, byte in enumerate(window):
+            if byte not in self.bytes[place]:
+                self.bytes[place].add(byte)
+                self.shares[place] += _SHARES[byte]
+        self.share = prod(self.shares)
+
+
+class _Avoided:
+    """Windows that no set should let pass, each a bit of a number.
+
+    Known are which of them have a byte at a place, which of them a set lets pass at each place, and which pass now.
+    """
+
+    def __init__(self, windows: Iterable[bytes]) -> None:
+        self.any = False
+        self._having: list[dict[int, int]] = [{} for _ in range(SHORTEST)]
+        for bit, window in enumerate(windows):
+            self.any = True
+            for place, byte in enumerate(window):
+                self._having[place][byte] = self._having[place].get(byte, 0) | 1 << bit
+        self._passing: dict[int, list[int]] = {}
+        self._passed = 0
+
+    def _with(self, chosen: int, window: bytes) -> list[int]:
+        passing = self._passing.get(chosen) or [0] * SHORTEST
+        return [of | having.get(byte, 0) for of, having, byte in zip(passing, self._having, window, strict=True)]
+
+    def more(self, chosen: int, window: bytes) -> int:
+        """How many would come to pass with this window in that set."""
+        one, two, three, four = self._with(chosen, window)
+        return (one & two & three & four & ~self._passed).bit_count()
+
+    def add(self, chosen: int, window: bytes) -> None:
+        """Puts the window into the set."""
+        if self.any:
+            one, two, three, four = self._passing[chosen] = self._with(chosen, window)
+            self._passed |= one & two & three & four
+
+
 def _placed(
-    word: bytes,
-    members: list[list[set[int]]],
-    shares: list[list[float]],
-    held: Mapping[bytes, Collection[object]],
-    often: Collection[bytes],
+    word: bytes, sets: list[_Set], held: Mapping[bytes, Collection[object]], often: Collection[bytes], away: _Avoided
 ) -> tuple[int, int]:
     """The window of a word, by where it begins, and the set that it adds least to: of places to be looked up, and of
     words to be compared there."""
     begins = range(len(word) - SHORTEST + 1)
-    rarest = nsmallest(
-        _TRIED * len(members) // _SETS, begins, key=lambda at: prod(map(_share, word[at : at + SHORTEST]))
-    )
+    share_at = [_SHARES[byte] for byte in word]
+    rarest = nsmallest(_TRIED * len(sets) // _SETS, begins, key=lambda at: prod(share_at[at : at + SHORTEST]))
     best, chosen = float("inf"), (0, 0)
     for at in rarest:
         window = word[at : at + SHORTEST]
         crowd = _CROWD * len(held.get(window, ())) + (_OFTEN if window in often else 0.0)
-        for bit, (known, share) in enumerate(zip(members, shares, strict=True)):
-            before = after = 1.0
-            for byte, those, sum_of in zip(window, known, share, strict=True):
-                before *= sum_of
-                after *= sum_of if byte in those else sum_of + _share(byte)
-            if after - before + crowd < best:
-                best, chosen = after - before + crowd, (at, bit)
+        if crowd >= best:
+            continue
+        for bit, one in enumerate(sets):
+            after = 1.0
+            for byte, known, share in zip(window, one.bytes, one.shares, strict=True):
+                after *= share if byte in known else share + _SHARES[byte]
+            cost = after - one.share + crowd
+            if cost < best and away.any:
+                cost += _EACH_LINE * away.more(bit, window)
+            if cost < best:
+                best, chosen = cost, (at, bit)
     return chosen
