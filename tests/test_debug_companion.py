@@ -782,3 +782,53 @@ def test_the_rank_of_a_process_is_what_its_launcher_says(memory: Any, monkeypatc
     assert steps.rank() == "5"
     monkeypatch.setenv("RANK", "2")
     assert steps.rank() == "2"
+
+
+# -- sources of kernels, and where tensors are made
+
+
+def test_a_kernels_source_is_kept_once_and_compiled_with_its_lines_where_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(job.COMPANION))
+    sources = importlib.import_module("envkit_sources")
+    told: list[tuple[str, dict[str, Any]]] = []
+    given: list[tuple[Any, ...]] = []
+
+    def compiles(source: str, options: tuple[str, ...] = (), arch: str | None = None) -> str:
+        given.append((source, options, arch))
+        return "module"
+
+    wrap = sources.wrapping(
+        str(tmp_path), lambda event, said: told.append((event, said)), lambda frame: [["a", 1, "f"]]
+    )
+    for lines in ("", "1"):
+        monkeypatch.setenv("ENVKIT_DEBUG_LINES", lines)
+        module = types.ModuleType("cupy.cuda.compiler")
+        module._compile_module_with_cache = compiles  # type: ignore[attr-defined]
+        wrap(module)
+        assert module._compile_module_with_cache("__global__ void f() {}", arch="9.0") == "module"
+        assert module._compile_module_with_cache(source="__global__ void f() {}", options=("-lineinfo",)) == "module"
+        assert module._compile_module_with_cache("int x;") == "module"
+    assert [each[1] for each in given] == [(), ("-lineinfo",), (), ("-lineinfo",), ("-lineinfo",), ("-lineinfo",)]
+    ((event, said),) = told
+    assert event == "source" and said["frames"] == [["a", 1, "f"]]
+    assert (tmp_path / said["file"]).read_text() == "__global__ void f() {}"
+    empty = types.ModuleType("torch.cuda._utils")
+    wrap(empty)
+    assert not hasattr(empty, "_nvrtc_compile")
+    del sys.modules["envkit_sources"]
+
+
+def test_a_source_that_cannot_be_kept_does_not_stop_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(job.COMPANION))
+    sources = importlib.import_module("envkit_sources")
+    wrap = sources.wrapping(str(tmp_path / "gone"), lambda *_: None, lambda frame: [])
+    module = types.ModuleType("torch.cuda._utils")
+    module._nvrtc_compile = lambda source, nvcc_options=None: source  # type: ignore[attr-defined]
+    wrap(module)
+    assert module._nvrtc_compile("__global__ void g() {}") == "__global__ void g() {}"
+    assert "envkit: a kernel's source was not kept: FileNotFoundError" in capsys.readouterr().err
+    del sys.modules["envkit_sources"]

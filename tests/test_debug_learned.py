@@ -61,8 +61,8 @@ def why(state: State, name: str) -> tuple[bool, str]:
 
 def test_the_stages_and_their_order() -> None:
     assert (
-        "as-is", "package-checks", "blocking", "device-assertions", "no-cache", *sanitizer.TOOLS, "core-dump",
-        "launches", "profile",
+        "as-is", "package-checks", "placement", "blocking", "device-assertions", "no-cache", *sanitizer.TOOLS,
+        "core-dump", "launches", "profile",
     ) == stages.NAMES  # fmt: skip
     assert stages.TOOLS == ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
 
@@ -108,7 +108,8 @@ def test_a_sanitizers_line(tmp_path: Path) -> None:
     state = replace(state_of(tmp_path, DEVICE), kernels=("turn",))
     for tool in sanitizer.TOOLS:
         plan = decided(state, tool)
-        assert isinstance(plan, StagePlan) and plan.around is not None and plan.environ == stages.UNCACHED
+        assert isinstance(plan, StagePlan) and plan.around is not None
+        assert plan.environ == {**stages.UNCACHED, "ENVKIT_DEBUG_LINES": "1"}
         argv = plan.around(COMMAND, "/f")
         assert list(argv) == list(sanitizer.command("/cs", tool, COMMAND, "/f/sanitizer.log", ("turn",)))
     missing = decided(state_of(tmp_path, DEVICE, {}), "memcheck")

@@ -45,6 +45,19 @@ def main():
                 return
 main()
 """
+LOADS = """\
+def load():
+    for part in range(12):  # what is loaded first, and read again: a loop that has ended
+        busy(0.001)
+def deeper():
+    time.sleep(0.5)  # an import, in which the program is when it is looked at first
+    load()
+    while True:
+        busy(0.001)  # here
+        if len(told) >= 8 or time.monotonic() > end:
+            return
+deeper()
+"""
 LATER = """\
 def first():
     while not told and time.monotonic() < end:  # a loop that ends
@@ -76,6 +89,12 @@ def near(text: str, mark: str) -> set[int]:
 def test_the_outermost_loop_that_comes_round_is_a_step(tmp_path: Path) -> None:
     told, trouble, untraced, text = seen(tmp_path, NESTED)
     assert len(told) == 8 and set(told) <= near(text, "# here") and trouble == [] and untraced
+
+
+def test_a_loop_that_was_entered_later_is_found_and_one_that_has_ended_is_not(tmp_path: Path) -> None:
+    told, trouble, _, text = seen(tmp_path, LOADS)
+    assert len(told) == 8 and set(told) <= {line - 1 for line in near(text, "# here")}
+    assert trouble == []
 
 
 def test_a_loop_that_ended_gives_way_to_the_next(tmp_path: Path) -> None:

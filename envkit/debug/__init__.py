@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from envkit.debug import cores, job, packages, ranks, repro, sanitizer, stacks, stages, told
+from envkit.debug import cores, job, kernels, packages, placed, ranks, repro, sanitizer, stacks, stages, told
 from envkit.debug.job import CommandRun, CommandTarget
 from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting
 from envkit.debug.render import document
@@ -266,6 +266,10 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     session.state = replace(state, stories={**state.stories, name: told.read(texts)})
     if name == "package-checks":
         return _learn_package(session, ran, texts)
+    if name == "placement":
+        found = placed.read(ran.events)
+        session.state = replace(session.state, placed=found)
+        return placed.sentence(found) if found else "no tensor that the failing line names was seen on another device"
     python = _raised(ran)
     if python and not ran.succeeded:
         session.state = replace(session.state, python=python)
@@ -316,7 +320,7 @@ def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
         if worst.python:
             session.state = replace(session.state, python=worst.python)
         session.state = _joined(session, {f"{name}/sanitizer.log": _tail(log)})
-        return told.sentence(worst, ())
+        return told.sentence(worst, (), kernels.sources(ran))
     trouble = sanitizer.trouble(text)
     if ran.ended != "exited":
         trouble = f"it did not end within its budget ({ran.ended})"
@@ -345,7 +349,7 @@ def _learn_core(session: _Session, ran: CommandRun) -> str:
     if fault is None:
         return "cuda-gdb named no kernel in the core dump"
     session.state = replace(session.state, faults={**session.state.faults, "core-dump": (fault,)})
-    return told.sentence(fault, ())
+    return told.sentence(fault, (), kernels.sources(ran))
 
 
 def _learn_launches(session: _Session, ran: CommandRun) -> str:
@@ -424,13 +428,14 @@ def _verdict(
     """The verdict, the cause, its category and class, and the fix."""
     state, first, said = session.state, session.state.first, session.state.explanation
     if fault:
+        sources = [each for ran in state.runs.values() for each in kernels.sources(ran)]
         category = told.category(fault) or (said.category if said and said.cause == "gpu-kernel-bug" else "")
         return (
             Verdict.FOUND,
-            told.sentence(fault, python),
+            told.sentence(fault, python, sources),
             category,
             told.blamed(fault, python),
-            told.fix(fault, python),
+            told.fix(fault, python, sources),
         )
     if state.mixed:
         cause = f"an AOTInductor package was given an input on another device than it was made for: {state.mixed}"
@@ -478,6 +483,14 @@ def _of_the_first_run(
         cause = told.deaths(crashed, first.exit) + f"; {said.because}" if crashed else said.because
         own = stacks.own_line(python)
         cause += f"; the call that fails is at {own.place} in {own.function}" if own else ""
+        if state.placed:
+            return (
+                Verdict.FOUND,
+                f"{cause}; {placed.sentence(state.placed)}",
+                said.category,
+                said.cause,
+                state.placed.fix,
+            )
         return Verdict.FOUND, cause, said.category, said.cause, said.fix
     if crashed:
         return Verdict.FOUND, told.deaths(crashed, first.exit), said.category if said else "", "", ""
@@ -524,7 +537,7 @@ def _next(session: _Session, verdict: Verdict, said: Explanation | None, categor
         return session.state.told.next
     more = said.next if said and category in ("", said.category) else ()
     got = dict.fromkeys(f"get {step.missing}: {step.get}" for step in session.steps if step.missing)
-    if category == "tensors-on-different-devices":
+    if category == "tensors-on-different-devices" and not session.state.placed:
         place = "`envkit probe --placement MODULE:FACTORY` names each tensor of a model on another device and its line"
         more = (place, *more)
     return more if session.state.fault or session.state.settled else (*more, *got)

@@ -38,8 +38,18 @@ CRASHES = (-4, -5, -6, -7, -8, -11, -31)  # SIGILL TRAP ABRT BUS FPE SEGV SYS: n
 Frame = tuple[str, int | None, str]  # file, line, function
 
 
+class PlacedTensor(TypedDict):
+    """A tensor that a line which failed names, and where it was made, if that was seen."""
+
+    name: str
+    device: str
+    shape: list[int]
+    made: Frame | None
+
+
 class Event(TypedDict, total=False):
-    """What the companion writes down: a process that starts, a child that ended, an exception, a launch."""
+    """What the companion writes down: a process that starts, a child that ended, an exception, a launch, a kernel's
+    source (``file`` in the run's folder), the tensors of a line that failed."""
 
     event: Required[str]
     pid: int
@@ -53,6 +63,9 @@ class Event(TypedDict, total=False):
     kernel: str
     trouble: str
     library: str
+    file: str
+    line: int
+    tensors: list[PlacedTensor]
 
 
 @dataclass(frozen=True, slots=True)

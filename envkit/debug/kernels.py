@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envkit.debug import stacks
+from envkit.debug import job, stacks
+from envkit.debug.job import CommandRun
 from envkit.debug.records import Fault, PythonFrame
 from envkit.records import dataclass
 
@@ -28,12 +29,43 @@ _LARGEST = 4_000_000  # bytes of a program's file that are read
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A line of a kernel that was compiled while the program ran, and where the program holds its source."""
+class Source:
+    """The text of kernels that were compiled while the program ran, and the frames of Python that had it compiled."""
 
     text: str
-    file: str
-    line: int
+    frames: tuple[PythonFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A line of a kernel that was compiled while the program ran: its text, where the program holds it (no file where
+    it was put together), and the program's own line that had it compiled.  No text where the build has no lines."""
+
+    text: str = ""
+    file: str = ""
+    line: int = 0
+    maker: PythonFrame | None = None
+
+    @property
+    def place(self) -> str:
+        """File and line, or nothing."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+def sources(ran: CommandRun) -> tuple[Source, ...]:
+    """The texts that the companion kept of a run."""
+    found = []
+    for event in ran.events:
+        name = event.get("file", "")
+        if event["event"] != "source" or not re.fullmatch(r"source-[0-9a-f]+\.cu", name):
+            continue
+        try:
+            with job.plain_file(ran.folder / name) as file:
+                text = file.read(_LARGEST).decode("utf-8", "replace")
+        except OSError:
+            continue
+        found.append(Source(text, stacks.frames(event.get("frames", ()))))
+    return tuple(found)
 
 
 def called(fault: Fault) -> str:
@@ -47,25 +79,46 @@ def called(fault: Fault) -> str:
     return "an operation of torch" if _TORCH.search(fault.kernel) else ""
 
 
-def compiled_on_the_way(fault: Fault) -> bool:
-    """Whether the kernel's source was a file for a while only, which is gone."""
-    return bool(_FOR_A_WHILE.search(fault.place.file)) and not Path(fault.place.file).exists()
+def compiled_on_the_way(fault: Fault, kept: Sequence[Source] = ()) -> bool:
+    """Whether the kernel's source was a file for a while only, which is gone, or never was one."""
+    if not fault.place.file:
+        return _source(fault, kept) is not None
+    there = Path(fault.place.file).exists()
+    return not there and bool(_FOR_A_WHILE.search(fault.place.file) or _source(fault, kept))
 
 
-def made(fault: Fault, python: Sequence[PythonFrame]) -> Made | None:
-    """The faulty line in a text of the program's own files that holds the kernel; None where there is none such."""
+def _begins(fault: Fault) -> re.Pattern[str] | None:
+    """What the definition of a fault's kernel looks like; None where it has no name."""
     name = fault.kernel.partition("(")[0].rpartition("::")[2].rpartition(" ")[2]
-    if not name:
+    return re.compile(r"__global__[^;{]{0,300}\b" + re.escape(name) + r"\s*\(") if name else None
+
+
+def _source(fault: Fault, kept: Sequence[Source]) -> Source | None:
+    """The last text of a run that defines a fault's kernel."""
+    begins = _begins(fault)
+    return next((each for each in reversed(kept) if begins and begins.search(each.text)), None)
+
+
+def made(fault: Fault, python: Sequence[PythonFrame], kept: Sequence[Source] = ()) -> Made | None:
+    """The faulty line, in a text of the program's own files that holds the kernel, or else in one that a run kept; None
+    where there is none such."""
+    begins = _begins(fault)
+    if begins is None:
         return None
-    begins = re.compile(rb"__global__[^;{]{0,300}\b" + re.escape(name.encode()) + rb"\s*\(")
-    for path in dict.fromkeys(frame.file for frame in reversed(python) if stacks.is_own(frame)):
-        for literal in _texts(Path(path)):
-            lines = str(literal.value).splitlines()
-            if fault.place.line <= len(lines) and begins.search(str(literal.value).encode()):
-                spans = (literal.end_lineno or literal.lineno) - literal.lineno
-                at = literal.lineno + (fault.place.line - 1 if spans >= len(lines) - 1 else 0)
-                return Made(lines[fault.place.line - 1].strip(), path, at)
-    return None
+    source = _source(fault, kept)
+    maker = stacks.own_line(source.frames) if source else None
+    frames = [*reversed(python), *reversed(source.frames if source else ())]
+    if fault.place.file:
+        for path in dict.fromkeys(frame.file for frame in frames if stacks.is_own(frame)):
+            for literal in _texts(Path(path)):
+                lines = str(literal.value).splitlines()
+                if fault.place.line <= len(lines) and begins.search(str(literal.value)):
+                    spans = (literal.end_lineno or literal.lineno) - literal.lineno
+                    at = literal.lineno + (fault.place.line - 1 if spans >= len(lines) - 1 else 0)
+                    return Made(lines[fault.place.line - 1].strip(), path, at, maker)
+    lines = source.text.splitlines() if source else []
+    text = lines[fault.place.line - 1].strip() if fault.place.file and 0 < fault.place.line <= len(lines) else ""
+    return Made(text, maker=maker) if source else None
 
 
 def _texts(path: Path) -> Iterator[ast.Constant]:

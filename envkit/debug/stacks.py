@@ -14,7 +14,11 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+|\?\?\?) in 
 _SPY_THREAD = re.compile(r"^Thread (?:0x[0-9A-Fa-f]+|\d+)\b")
 _SPY_FRAME = re.compile(r"^    (?P<function>\S.*?) \((?P<file>[^()]*?):(?P<line>\d+)\)$")
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.M)
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|<frozen |^<string>$|/envkit/payload/companion/|^/envkit-companion/")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|<frozen |^<string>$|/envkit/payload/companion/|^/envkit-companion/"
+    # what torch.compile wrote
+    r"|/torchinductor_[^/]+/|/c[a-z2-7]{50,52}\.py$"
+)
 _STANDARD = re.compile(r"/lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
 _OWN_STANDARD = sysconfig.get_paths()["stdlib"] + "/"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.debug import cores, packages, ranks, sanitizer
+from envkit.debug import cores, packages, placed, ranks, sanitizer
 from envkit.debug.job import CommandRun, Tools
 from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
@@ -16,6 +16,7 @@ from envkit.logs.story import Story
 from envkit.records import dataclass
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
+_LINES = {"ENVKIT_DEBUG_LINES": "1"}  # kernels that are compiled at run time are compiled with their lines
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
 # An exception that a computation brought about, not the program's own words: what it complains of may be a kernel's.
 _NUMBERS = re.compile(
@@ -42,6 +43,7 @@ class State:
     explanation: Explanation | None = None
     told: ranks.Diagnosis | None = None  # what the ranks of a job tell
     goes_on: str = ""  # why a job whose time was up may go on all the same
+    placed: placed.Placed | None = None  # the tensor on another device, of an operation that refused it
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
 
     @property
@@ -177,6 +179,14 @@ def _package_checks(state: State) -> StagePlan | SkippedStage:
     return StagePlan(why, {"AOTI_RUNTIME_CHECK_INPUTS": "1"})
 
 
+def _placement(state: State) -> StagePlan | SkippedStage:
+    said = state.explanation
+    if not state.failed or said is None or said.category != "tensors-on-different-devices":
+        return SkippedStage("no operation refused tensors for their devices")
+    why = "an operation was given tensors of two devices: to see which, and where each was made"
+    return StagePlan(why, {"ENVKIT_DEBUG_PLACES": "1"})
+
+
 def _blocking(state: State) -> StagePlan | SkippedStage:
     if state.hangs:
         return SkippedStage("the command hangs, and this stage shows where an error is raised")
@@ -229,7 +239,7 @@ def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:
         def around(argv: Sequence[str], folder: str) -> Sequence[str]:
             return sanitizer.command(path, tool, argv, f"{folder}/sanitizer.log", state.kernels)
 
-        return StagePlan(why, UNCACHED, around)
+        return StagePlan(why, {**UNCACHED, **_LINES}, around)
 
     return decide
 
@@ -253,7 +263,7 @@ def _core(state: State) -> StagePlan | SkippedStage:
         words = [f"{name}={value}" for name, value in cores.environ(f"{folder}/gpu-core-").items()]
         return ("env", *words, *argv)
 
-    return StagePlan("the driver writes down the state of the kernel that fails, at full speed", {}, around)
+    return StagePlan("the driver writes down the state of the kernel that fails, at full speed", _LINES, around)
 
 
 def _launches(state: State) -> StagePlan | SkippedStage:
@@ -285,6 +295,7 @@ def _profile(state: State) -> StagePlan | SkippedStage:
 STAGES: tuple[Stage, ...] = (
     Stage("as-is", _as_is),
     Stage("package-checks", _package_checks),
+    Stage("placement", _placement),
     Stage("blocking", _unless_told(_blocking)),
     Stage("device-assertions", _unless_told(_assertions)),
     Stage("no-cache", _unless_told(_uncached)),

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 
 from envkit.debug import kernels, stacks
+from envkit.debug.kernels import Source
 from envkit.debug.records import Child, Fault, PythonFrame, Waiting
 from envkit.facts import Facts
 from envkit.logs import reader, verdict
@@ -40,19 +41,27 @@ def category(fault: Fault) -> str:
     return _CATEGORIES.get(fault.problem, "")
 
 
-def _at(fault: Fault, python: Sequence[PythonFrame] = ()) -> str:
-    if kernels.compiled_on_the_way(fault):
-        made = kernels.made(fault, python)
-        source = f" at line {fault.place.line} of its source, which was compiled at run time"
-        return f"{source}: `{made.text}` ({made.file}:{made.line})" if made else source
-    return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
+def _at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
+    if not kernels.compiled_on_the_way(fault, sources):
+        return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
+    made = kernels.made(fault, python, sources)
+    said = " in a source that was compiled at run time, without line numbers"
+    if fault.place.file:
+        said = f" at line {fault.place.line} of its source, which was compiled at run time"
+    said += f": `{made.text}`" if made and made.text else ""
+    said += f" ({made.place})" if made and made.place else ""
+    return said + (f", compiled at {made.maker.place} in {made.maker.function}" if made and made.maker else "")
 
 
-def _where(fault: Fault, python: Sequence[PythonFrame]) -> str:
-    if not kernels.compiled_on_the_way(fault):
+def _where(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
+    if not kernels.compiled_on_the_way(fault, sources):
         return fault.place.where or f"in `{fault.kernel}`"
-    made = kernels.made(fault, python)
-    return f"{made.file}:{made.line}" if made else f"line {fault.place.line} of the source of `{fault.kernel}`"
+    made = kernels.made(fault, python, sources)
+    if made and made.place:
+        return made.place
+    line = f"line {fault.place.line} of " if fault.place.file else ""
+    compiled = f", which is compiled at {made.maker.place}," if made and made.maker else ""
+    return f"{line}the source of `{fault.kernel}`{compiled}"
 
 
 def _who(fault: Fault) -> str:
@@ -72,8 +81,8 @@ def _near(fault: Fault) -> str:
     return f", {near.distance:,} bytes {near.side} {size}"
 
 
-def sentence(fault: Fault, python: Sequence[PythonFrame]) -> str:
-    """The fault in one sentence with the observed values."""
+def sentence(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source] = ()) -> str:
+    """The fault in one sentence with the observed values; ``sources`` are what was compiled while the command ran."""
     name = f"kernel `{fault.kernel}`"
     address = f" 0x{fault.address:x}" if fault.address is not None else ""
     size = f"{fault.size} bytes" if fault.size else "memory"
@@ -88,9 +97,9 @@ def sentence(fault: Fault, python: Sequence[PythonFrame]) -> str:
     if fault.problem == "race":
         second = f" and at {fault.other.where}" if fault.other and fault.other.where else ""
         hazards = f", {fault.count} hazards" if fault.count > 1 else ""
-        said = f"{name} has threads race for shared memory{_at(fault)}{second}{hazards}"
+        said = f"{name} has threads race for shared memory{_at(fault, python, sources)}{second}{hazards}"
     else:
-        said = f"{name} {what}{_at(fault, python)}{_near(fault)}{_who(fault)}"
+        said = f"{name} {what}{_at(fault, python, sources)}{_near(fault)}{_who(fault)}"
     own = stacks.own_line(python)
     if own and (call := kernels.called(fault)):
         # A library's kernel does what it was asked for: sizes, strides and buffers are the caller's.
@@ -103,14 +112,14 @@ def blamed(fault: Fault, python: Sequence[PythonFrame]) -> str:
     return "program-bug" if stacks.own_line(python) and kernels.called(fault) else "gpu-kernel-bug"
 
 
-def fix(fault: Fault, python: Sequence[PythonFrame] = ()) -> str:
+def fix(fault: Fault, python: Sequence[PythonFrame] = (), sources: Sequence[Source] = ()) -> str:
     """What to do about a fault."""
     if (call := kernels.called(fault)) and (own := stacks.own_line(python)):
         return (
             f"see at {own.place} that the sizes, strides and types given to {call} fit its buffers, and that none of "
             "them is freed or written while it runs"
         )
-    at = _where(fault, python)
+    at = _where(fault, python, sources)
     if fault.problem == "out of bounds":
         over = "the index is compared with the size before it is used, and the grid and the tensor belong together"
         return f"see at {at} that {over}"

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 FOLDER = "ENVKIT_DEBUG_FOLDER"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
 RANKS = "ENVKIT_DEBUG_RANKS"  # 1: what this process does as one of several ranks is written down
+PLACES = "ENVKIT_DEBUG_PLACES"  # 1: where tensors are made is kept, for an operation on two devices
 MEASURE = "ENVKIT_DEBUG_MEASURE"  # "memory" or "slow": what this process costs is written down
+COMPILERS = ("cupy.cuda.compiler", "torch.cuda._utils")  # that compile kernels at run time
 SIGNAL = int(signal.SIGRTMAX) - 3  # programs use SIGUSR1 and SIGUSR2, and the first real-time signals are libc's
 _HIGH = 900  # where a program that closes or reuses low descriptors does not come
 _MOST_FAILED = 2000  # children of one process that are told: a program may start failing ones without end
@@ -87,6 +89,10 @@ def enter() -> None:
         importlib.import_module("envkit_launches").watch(wanted, tell, stack)
     if os.environ.get(RANKS) == "1":
         importlib.import_module("envkit_ranks").watch(_State.folder, stack)
+    if os.environ.get(PLACES) == "1":
+        importlib.import_module("envkit_places").watch(tell)
+    keep_sources = importlib.import_module("envkit_sources").wrapping(_State.folder, tell, stack)
+    AfterImport(dict.fromkeys(COMPILERS, keep_sources))
     measure = os.environ.get(MEASURE, "")
     if measure in ("memory", "slow"):
         importlib.import_module(f"envkit_{measure}").watch(_State.folder, stack)

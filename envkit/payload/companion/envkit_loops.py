@@ -25,9 +25,10 @@ _SILENT_S = 2.0  # without a step of any kind, before a loop is looked for
 _SETTLE_S = 4.0  # in which loops are counted before one is taken
 _GIVE_UP_S = 60.0  # without any round, after which the stack is looked at anew
 _ROUNDS = 4  # jumps back of a loop that counts: three whole rounds and more
-_ENOUGH = 200  # rounds after which a loop is counted no more: to count costs what a short round costs
-_GONE_S = 10.0  # without a round, after which another loop is looked for
+_ENOUGH = 200  # rounds after which only one in each look is counted: to count costs what a short round costs
+_GONE_S = 10.0  # without a round, after which a loop is looked for anew
 _EVERY_S = 0.25
+_MOST_CODES = 400
 _TOOLS = (
     4,
     3,
@@ -44,10 +45,11 @@ class _Here:
     pid = 0
     main = 0
     codes: ClassVar[list[CodeType]] = []  # of the stack, the outermost first
-    rounds: ClassVar[dict[_Loop, int]] = {}
+    rounds: ClassVar[dict[_Loop, tuple[int, float, float]]] = {}  # how many, and when the first and the last was
     taken: _Loop | None = None
     line = 0  # of the loop that was taken
     last = 0.0  # when it came round, by perf_counter
+    usual = 0.0  # the seconds of a round
     tool = -1
     before: ClassVar[dict[FrameType, int]] = {}  # before 3.12: the frames that are traced, and where each was
 
@@ -84,19 +86,16 @@ def _attend(pid: int) -> None:
         time.sleep(_EVERY_S)
         now = time.perf_counter()
         if _Here.taken:
-            if now - max(_Here.last, since) > _GONE_S and not _runs(_Here.taken[0]):
-                _release()
+            if now - _Here.last > max(_GONE_S, 3 * _Here.usual):
+                _release()  # it ended, or what it does now takes far longer than a round
         elif not _Here.codes:
             if _Here.silent() >= _SILENT_S:
                 since = now
                 _begin()
-        elif _Here.silent() < _SILENT_S or (now - since >= _SETTLE_S and not _settled() and now - since >= _GIVE_UP_S):
+        elif _Here.silent() < _SILENT_S or now - since >= _GIVE_UP_S:
             _release()
-
-
-def _runs(code: CodeType) -> bool:
-    """Whether the main thread is in a function."""
-    return any(frame.f_code is code for frame in _stack())
+        elif now - since < _SETTLE_S or not _settled(now - since >= 3 * _SETTLE_S):
+            _more()
 
 
 def _stack() -> list[FrameType]:
@@ -120,15 +119,42 @@ def _begin() -> None:
         _in_main(_traced)
 
 
-def _settled() -> bool:
-    """Takes the outermost loop that came round often enough, of the program's own functions if one of them has any."""
-    often = [loop for loop, count in _Here.rounds.items() if count >= _ROUNDS]
-    own = [loop for loop in often if _Here.own(loop[0].co_filename)] or often
-    if not own:
+def _more() -> None:
+    """Watches the functions that the main thread has entered since as well: what it was in may have been an import."""
+    if sys.version_info >= (3, 12):
+        sys.monitoring.restart_events()  # of loops that were counted often enough
+    new = [code for code in dict.fromkeys(frame.f_code for frame in _stack()) if code not in _Here.codes]
+    if not new or len(_Here.codes) > _MOST_CODES:
+        return
+    _Here.codes = [*_Here.codes, *new]
+    if sys.version_info >= (3, 12):
+        for code in new:
+            sys.monitoring.set_local_events(_Here.tool, code, sys.monitoring.events.JUMP)
+    else:
+        _in_main(_traced)
+
+
+def _settled(any_code: bool) -> bool:
+    """Takes the outermost loop that comes round often enough and still does: of the program's own functions, or of any
+    where ``any_code`` allows it."""
+    now = time.perf_counter()
+    stack = [frame.f_code for frame in _stack()]
+    loops = []
+    for loop, (count, first, last) in list(_Here.rounds.items()):
+        usual = (last - first) / max(count - 1, 1)
+        goes_on = loop[0] in stack and now - last <= 2 * usual + 4 * _EVERY_S
+        if (
+            count >= _ROUNDS
+            and last - first >= _SETTLE_S / 2
+            and goes_on
+            and (any_code or _Here.own(loop[0].co_filename))
+        ):
+            loops.append((not _Here.own(loop[0].co_filename), stack.index(loop[0]), loop[1], usual, loop))
+    if not loops:
         return False
-    loop = min(own, key=lambda each: (_Here.codes.index(each[0]), each[1]))
+    *_, _Here.usual, loop = min(loops, key=lambda each: each[:3])
     _Here.line = _line(*loop)
-    _Here.last = time.perf_counter()
+    _Here.last = now
     _Here.taken = loop
     if sys.version_info >= (3, 12):
         for code in _Here.codes:
@@ -149,7 +175,9 @@ def _line(code: CodeType, begins: int) -> int:
 def _round(loop: _Loop) -> None:
     """A loop came round."""
     if _Here.taken is None:
-        _Here.rounds[loop] = _Here.rounds.get(loop, 0) + 1
+        now = time.perf_counter()
+        count, first, _ = _Here.rounds.get(loop, (0, now, now))
+        _Here.rounds[loop] = (count + 1, first, now)
     elif _Here.taken == loop and _Here.again is not None:
         _Here.last = time.perf_counter()
         _Here.again()
@@ -197,7 +225,7 @@ def _jumped(code: CodeType, at: int, to: int) -> Any:
         return sys.monitoring.DISABLE
     if threading.get_ident() == _Here.main:
         _round(loop)
-        if _Here.rounds.get(loop, 0) >= _ENOUGH and _Here.taken is None:
+        if _Here.taken is None and _Here.rounds.get(loop, (0,))[0] >= _ENOUGH:
             return sys.monitoring.DISABLE
     return None
 
@@ -222,13 +250,13 @@ def _in_main(call: Callable[[], None]) -> None:
 
 
 def _traced() -> None:
-    if sys.gettrace() is not None:
+    if sys.gettrace() not in (None, _no_call):
         _Here.trouble("another tool traces this Python: its loops are not seen")
         _Here.pid = 0
         return
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code in _Here.codes:
+        if frame.f_code in _Here.codes and frame not in _Here.before:
             _Here.before[frame] = frame.f_lasti
             frame.f_trace = _local
         frame = frame.f_back

@@ -1,0 +1,91 @@
+"""Keeps the sources of kernels that are compiled while the program runs, and the lines that had them compiled.
+
+CuPy and torch give NVRTC a text, and what a tool tells of the kernel later is a line of a file that is gone.  Each text
+goes to ``source-DIGEST.cu``, and an event "source" says where it came from.  Where ENVKIT_DEBUG_LINES asks for it, they
+are compiled with their lines, which changes no code.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, ModuleType
+
+LINES = "ENVKIT_DEBUG_LINES"
+_LINE_INFO = "-lineinfo"
+_MOST = 300
+_MOST_BYTES = 2 << 20
+_COMPILERS = {  # by module, the function that is given the text, and its parameter of options
+    "cupy.cuda.compiler": ("_compile_module_with_cache", "options"),
+    "torch.cuda._utils": ("_nvrtc_compile", "nvcc_options"),
+}
+
+
+class _Here:
+    """What was kept."""
+
+    folder = ""
+    tell: Callable[[str, dict[str, Any]], None] | None = None
+    stack: Callable[[FrameType | None], list[list[Any]]] | None = None
+    seen: ClassVar[set[str]] = set()
+
+
+def wrapping(
+    folder: str,
+    tell: Callable[[str, dict[str, Any]], None],
+    stack: Callable[[FrameType | None], list[list[Any]]],
+) -> Callable[[ModuleType], None]:
+    """What puts the keeping of texts around the function of a module that compiles."""
+    _Here.folder, _Here.tell, _Here.stack = folder, tell, stack
+    return _wrap
+
+
+def _wrap(module: ModuleType) -> None:
+    """Of a module without such a function nothing is changed."""
+    name, options = _COMPILERS[module.__name__]
+    original = getattr(module, name, None)
+    if original is None:
+        return
+    asked = os.environ.get(LINES) == "1"
+
+    @functools.wraps(original)
+    def compiled(*arguments: Any, **named: Any) -> Any:
+        try:
+            _keep(str(arguments[0] if arguments else next(iter(named.values()))), sys._getframe(1))
+            if asked:
+                arguments, named = _with_lines(original, options, arguments, named)
+        except Exception as error:  # the program is to run whatever becomes of its companion
+            sys.stderr.write(f"envkit: a kernel's source was not kept: {type(error).__name__}: {error}\n")
+        return original(*arguments, **named)
+
+    setattr(module, name, compiled)
+
+
+def _with_lines(original: Any, options: str, arguments: Any, named: Any) -> tuple[Any, Any]:
+    """The arguments of a call with line numbers among its options, where it has options."""
+    signature = importlib.import_module("inspect").signature(original)
+    bound = signature.bind(*arguments, **named)
+    before = bound.arguments.get(options) or ()
+    if options not in signature.parameters or _LINE_INFO in before:
+        return arguments, named
+    bound.arguments[options] = [*before, _LINE_INFO] if isinstance(before, list) else (*before, _LINE_INFO)
+    return bound.args, bound.kwargs
+
+
+def _keep(text: str, frame: FrameType | None) -> None:
+    if "__global__" not in text or len(_Here.seen) >= _MOST or len(text) > _MOST_BYTES:
+        return
+    digest = importlib.import_module("hashlib").sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    if digest in _Here.seen or _Here.tell is None or _Here.stack is None:
+        return
+    _Here.seen.add(digest)
+    name = f"source-{digest}.cu"
+    with open(os.path.join(_Here.folder, name), "w", encoding="utf-8", errors="replace", newline="") as file:
+        file.write(text)
+    _Here.tell("source", {"file": name, "frames": _Here.stack(frame)})

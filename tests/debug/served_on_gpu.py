@@ -1,0 +1,156 @@
+"""Every program of ``served_programs.py`` through ``envkit debug`` on a machine with a GPU, and some in a container.
+
+``python tests/debug/served_on_gpu.py --out evidence.json`` with a Python that holds torch, CuPy and what envkit needs.
+``--image NAME`` has podman run rungs in containers of an image with the machine's own system, into which torch and the
+CUDA toolkit are mounted (``--mount SOURCE:TARGET``).  It writes its file after each program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PROGRAM = HERE / "served_programs.py"
+MEMORY = ("requests", "callbacks", "schedules", "predictions", "recurrent", "biases", "function")
+SLOW = ("decode", "records", "frames", "boxes", "noise", "tokens")
+KERNELS = ("written", "joined", "gather", "positions", "weights", "labels", "masks")
+TWINS = ("requests", "schedules", "predictions", "recurrent", "records", "tokens", "written", "joined")
+CRASHES = "import ctypes, torch; torch.ones(1).cuda(); ctypes.string_at(0)"
+HANGS = "import torch, threading; torch.ones(1).cuda(); threading.Event().wait()"
+CONTAINED: dict[str, tuple[list[str], list[str]]] = {  # options, and what is run
+    "ladder": ([], ["written", "fault"]),
+    "clean": ([], ["written", "clean"]),
+    "core": (["--only", "core-dump", "--only", "launches"], ["written", "fault"]),
+    "placement": ([], ["positions", "fault"]),
+    "memory": (["--memory"], ["requests", "fault"]),
+    "slow": (["--slow"], ["noise", "fault"]),
+    "crash": ([], [CRASHES]),
+    "hang": (["--stall-timeout", "8", "--stage-timeout", "40"], [HANGS]),
+}
+
+
+def question(name: str) -> list[str]:
+    """The option with which a program is asked about."""
+    return ["--memory"] if name in MEMORY else ["--slow"] if name in SLOW else []
+
+
+def asked(options: list[str], command: list[str], folder: Path, limit_s: float) -> dict[str, Any]:
+    """The report of one run, with the ends of its logs and what the companion kept of sources."""
+    environ = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1")
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    words = [sys.executable, "-m", "envkit", "debug", "--format", "json", "--out", str(folder), *options]
+    words += ["--budget", f"{limit_s:.0f}", "--", *command]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, timeout=limit_s + 30
+        )
+    except subprocess.TimeoutExpired as late:
+        return {"seconds": limit_s + 30, "trouble": str(late.stderr)[-2000:]}
+    told: dict[str, Any] = {"seconds": round(time.monotonic() - started, 1), "code": done.returncode}
+    try:
+        told["report"] = json.loads(done.stdout)
+    except ValueError:
+        told["trouble"] = (done.stdout + done.stderr)[-3000:]
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix in {".txt", ".log", ".cu", ".jsonl"} and path.stat().st_size < 2_000_000:
+            told.setdefault("files", {})[str(path.relative_to(folder))] = path.read_text("utf-8", "replace")[-4000:]
+        elif path.is_file() and re.match(r"(?:slow|memory)-\d+\.json$", path.name) and path.stat().st_size < 200_000:
+            told.setdefault("files", {})[str(path.relative_to(folder))] = path.read_text("utf-8", "replace")
+    return told
+
+
+def lines() -> dict[str, list[int]]:
+    """By program, the lines that are marked in its source."""
+    found: dict[str, list[int]] = {}
+    inside = {"answer": "requests", "bias": "biases", "forward": "function", "backward": "function"}
+    name = part = ""
+    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
+        if made := re.match(r"class (\w+)", line):
+            part = made[1]
+        if defined := re.match(r" *def (\w+)", line):
+            name = "positions" if part == "Positions" and defined[1] in ("forward", "__init__") else defined[1]
+            name = inside.get(name, name)
+        if line.endswith("# here"):
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def contained(image: str, mounts: list[str], name: str, folder: Path, limit_s: float) -> dict[str, Any]:
+    """One rung in containers of an image."""
+    options, what = CONTAINED[name]
+    where = ["--image", image, "--engine", "podman", "--gpus", "all", "--network", "host"]
+    for mount in [*mounts, f"{ROOT}:{ROOT}:ro"]:
+        where += ["--volume", mount]
+    command = ["python3", *(["-c", *what] if len(what) == 1 else [str(PROGRAM), *what])]
+    return asked([*options, *where], command, folder, limit_s)
+
+
+def main() -> int:
+    """Runs them all within the given time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=450.0)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--image", default="")
+    parser.add_argument("--mount", action="append", default=[])
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, _, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().partition(", ")
+    version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    recorded = {"gpu": gpu, "driver": driver, "torch": version.stdout.decode().strip(), "date": date}
+    known: dict[str, Any] = {"recorded": recorded, "lines": lines(), "runs": {}, "contained": {}}
+    lock = threading.Lock()
+
+    def keep(kind: str, name: str, told: dict[str, Any]) -> None:
+        with lock:
+            known[kind][name] = told
+            given.out.write_text(json.dumps(known, indent=1))
+        report = told.get("report", {})
+        brief = {key: report.get(key) for key in ("verdict", "cause") if report.get(key)}
+        print(kind, name, told.get("code"), told["seconds"], json.dumps(brief)[:500], told.get("trouble", "")[-400:])
+        sys.stdout.flush()
+
+    def one(run: tuple[str, str]) -> None:
+        left = end - time.monotonic()
+        if left < 20:
+            return
+        command = [sys.executable, str(PROGRAM), *run]
+        limit = min(110.0 if run[0] in KERNELS else 60.0, left - 5)
+        keep("runs", "/".join(run), asked(question(run[0]), command, Path(scratch) / "-".join(run), limit))
+
+    def inside(name: str) -> None:
+        left = end - time.monotonic()
+        if left > 20:
+            told = contained(given.image, given.mount, name, Path(scratch) / f"in-{name}", min(110.0, left - 5))
+            keep("contained", name, told)
+
+    runs = [(name, "fault") for name in (*KERNELS, *MEMORY, *SLOW)] + [(name, "clean") for name in TWINS]
+    runs = [run for run in runs if not given.only or run[0] in given.only or "/".join(run) in given.only]
+    rungs = [name for name in CONTAINED if given.image and (not given.only or name in given.only)]
+    with tempfile.TemporaryDirectory() as scratch:
+        with ThreadPoolExecutor(7) as pool:  # what is measured in time runs later, with less beside it
+            list(pool.map(one, [run for run in runs if run[0] not in SLOW]))
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(one, [run for run in runs if run[0] in SLOW]))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(inside, rungs))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
