@@ -303,7 +303,7 @@ def finish(
             opened.add(place)
             found = project.read(path, command.cwd, files, wanted.span)
             if isinstance(found, Unread):
-                asked.unread.append(found)
+                asked.unread += () if requirements.says_nothing(found) else (found,)
             else:
                 name = name or found.name
                 asked.unread += found.unread
@@ -362,7 +362,7 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
         return
     found = project.read(directory, command.cwd, files, script.span)
     if isinstance(found, Unread):
-        yield found
+        yield from () if requirements.says_nothing(found) else (found,)
         return
     needed = project.needed(replace(found, sources={}), frozenset())
     asked = RequestedPackages(requirements=list(needed), unread=list(found.unread))

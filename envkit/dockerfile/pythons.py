@@ -260,6 +260,8 @@ class Pythons:
         tool, colon, place = target.partition(":")
         if colon and tool == "poetry":
             made = self.look("python3", env, cwd, active)
+            if not made.version:  # of a distribution's python3 that nothing here installs; the tool runs with another
+                made = self.look("python", env, cwd, active)
             if place == "system":
                 return made
             # An environment of the tool's own, made of the Python that is there.

@@ -63,6 +63,34 @@ def _packages() -> dict[str, str]:
     return msgspec.json.decode(Path(__file__).with_name("repositories.json").read_bytes(), type=dict[str, str])
 
 
+_CLONED = pattern(r"clones it from (?:https://|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z")
+
+
+@cache
+def _free_of_torch() -> dict[str, str]:
+    """Repositories of which an installation asks for no release of torch, each with what its own file asks for."""
+    return msgspec.json.decode(Path(__file__).with_name("free_of_torch.json").read_bytes(), type=dict[str, str])
+
+
+@cache
+def _public_lists() -> dict[str, dict[str, str]]:
+    """What the lists of much used repositories ask for of torch and its kin, by repository and path."""
+    there = Path(__file__).with_name("public_lists.json").read_bytes()
+    return msgspec.json.decode(there, type=dict[str, dict[str, str]])
+
+
+def lists_of(url: str) -> dict[str, str]:
+    """The known lists of a repository of GitHub's, by path; none of another one."""
+    found = re.search(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z", url)
+    return _public_lists().get(found[1].lower(), {}) if found else {}
+
+
+def says_nothing(unread: Unread) -> bool:
+    """Whether a project that was not read is a clone of one that decides nothing about torch."""
+    cloned = _CLONED.search(unread.why)
+    return cloned is not None and cloned[1].lower() in _free_of_torch()
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One requirement.

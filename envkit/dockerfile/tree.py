@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Protocol
 
-from envkit.dockerfile import edits, options
+from envkit.dockerfile import edits, options, requirements
 from envkit.dockerfile.files import NOWHERE, ByBuild, FileText, FromOthers, absolute
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -167,7 +167,13 @@ class Tree:
         if clone is not None:
             why = FromOthers(f"the build clones it from {clone.url}")
             own = None if clone.ref else self.context.clone_of(clone.url)
-            self.events.append((clone.folder, why if own is None else Elsewhere(own.read, ".", why)))
+            lists = {} if clone.ref else requirements.lists_of(clone.url)
+            if own is not None:
+                self.events.append((clone.folder, Elsewhere(own.read, ".", why)))
+            else:
+                self.events.append(
+                    (clone.folder, Elsewhere(_listed(clone.url, lists, why), ".", why) if lists else why)
+                )
             self.clones[clone.folder] = (clone.url, clone.ref)
         elif program == "git" and "checkout" in words:
             place = posixpath.normpath(command.cwd or "/")
@@ -322,3 +328,13 @@ def cloned(command: Command) -> Clone | None:
 
 def _named(target: str, source: str, into: bool) -> str:
     return absolute(source.rstrip("/").rsplit("/", 1)[-1], target) if into else target
+
+
+def _listed(url: str, lists: Mapping[str, str], why: str) -> Callable[[str], FileText | str]:
+    """What reads the lists of a repository that the facts know, and nothing else of it."""
+
+    def read(path: str) -> FileText | str:
+        name = posixpath.normpath(path)
+        return FileText(f"{url.removesuffix('.git')}/{name}", lists[name]) if name in lists else why
+
+    return read

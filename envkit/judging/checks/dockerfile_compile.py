@@ -13,7 +13,7 @@ from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, w
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Observed, Severity, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Install
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install
 from envkit.versions import Cuda, Sm
 
 
@@ -272,6 +272,8 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         for needed, there, what in ((row.compiler, compiler, "C compiler"), (row.nvcc, nvcc, "nvcc")):
             if not needed:
                 continue
+            if there.missing and what == "C compiler" and _made_for(dockerfile.base, install):
+                continue  # who publishes an image to serve it has run it
             if there.missing:
                 doubt = doubt or f"whether the image has a {what} for {install.name} is not known: {there.missing}"
             elif not there.value:
@@ -296,6 +298,11 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             fix,
         )
     unknown_if(doubt and not lacking, doubt)
+
+
+def _made_for(base: Base, install: Install) -> bool:
+    """Whether the base is named after the package (vllm/vllm-openai)."""
+    return install.name in re.split(r"[/_.-]", base.repository.lower())
 
 
 def _no_headers(install: Install, row: GpuPackageRow, via: str) -> Finding:
