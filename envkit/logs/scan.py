@@ -412,7 +412,7 @@ class _Kind:
 
 
 _WASTED = 100_000  # lines without a word, after which it is asked whether to look elsewhere costs less
-_LINES_FOUND = 4  # times as many lines as hold a word: the others are looked through for nothing
+_ALIKE = 16  # one line in so many is like others, if most places that are looked up are in such lines
 _SELDOM = 20  # one line in so many that came before is none worth remembering them for
 _FEW_ALIKE = 0.1  # a share of the new shapes below which kinds are looked for in one block of _ASKED_AGAIN
 _ASKED_AGAIN = 16
@@ -567,24 +567,24 @@ class _Walk:
             finds = self._fitted.get(words, words).over(b"\n".join(shapes))
             found = dict(finds.lines())
             hot |= found
-            if _LINES_FOUND * len(found) < len(shapes) and words not in self._fitted:
+            if 2 * len(found) < len(shapes) and words not in self._fitted:
                 self._fit(words, shapes)
         times = Counter(hot.values()) if len(hot) > _FLOOD else Counter()
         self._often = {words: [word for word, held in times.most_common(_OFTEN) if held > len(hot) // _OFTEN // 2]}
         return hot
 
     def _fit(self, words: Words, shapes: list[bytes]) -> None:
-        """Has the words looked for elsewhere where most of many lines hold the same few windows and no word."""
+        """Has the words looked for elsewhere where many of many lines hold the same few windows and no word."""
         self._wasted[words] += len(shapes)
         if self._wasted[words] < _WASTED:
             return
         self._wasted[words] = -_WASTED * _ASKED_AGAIN
         held = Counter(words.over(b"\n".join(shapes)).windows())
-        wasted = sum(times for window, times in held.items() if times > len(shapes) // 2)
+        wasted = sum(times for window, times in held.items() if times > len(shapes) // _ALIKE)
         if 2 * wasted > held.total():
-            some = shapes[:: len(shapes) // _SAMPLE + 1]
+            some = shapes[:: len(shapes) // (_SAMPLE * _ALIKE) + 1]
             times = Counter(chain.from_iterable({each[at : at + SHORTEST] for at in range(len(each))} for each in some))
-            self._fitted[words] = words.away_from(window for window, of in times.items() if of > len(some) // 2)
+            self._fitted[words] = words.away_from(window for window, of in times.items() if of > len(some) // _ALIKE)
 
     def _settled(self, shapes: list[bytes]) -> list[bytes]:
         """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
