@@ -74,6 +74,16 @@ def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
 
     Not in it is what compiles when the image runs.  A command that only may run (``Command.sure``) is not sure here.
     """
+    global _last
+    if _last is None or _last[0] is not dockerfile or _last[1] is not facts:
+        _last = dockerfile, facts, tuple(_compiles(dockerfile, facts))
+    return _last[2]
+
+
+_last: tuple[Dockerfile, Facts, tuple[CudaBuildStep, ...]] | None = None  # six checks ask for that of one file
+
+
+def _compiles(dockerfile: Dockerfile, facts: Facts) -> list[CudaBuildStep]:
     found: list[CudaBuildStep] = []
     clones: dict[int, Mapping[str, str]] = {}
     for index in dockerfile.reachable:
@@ -82,7 +92,7 @@ def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
         for step in stage.steps:
             if step.name == "RUN":
                 found.extend(_step(step, index, facts, clones[index]))
-    return tuple(found)
+    return found
 
 
 def _clones(stage: Stage, before: Mapping[str, str], facts: Facts) -> Mapping[str, str]:

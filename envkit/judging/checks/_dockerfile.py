@@ -84,6 +84,9 @@ def _inside(outer: Span, inner: Span) -> bool:
 
 def installs_of(step: Step) -> Iterator[tuple[Command, list[Install]]]:
     """Each command of a step, with the installs that stand in its own text, not those of a list that it names."""
+    if not step.installs:
+        yield from ((command, []) for command in step.commands)
+        return
     by_line: dict[int, list[Install]] = {}
     for install in step.installs:
         by_line.setdefault(install.span.line, []).append(install)

@@ -15,6 +15,7 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Setting, Step
 _REFERENCE = pattern(r"\$\{?(\w+)")
 _USERINFO = pattern(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
 _OPTION = pattern(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_SHORTEST = 15  # characters of a token that is known by its shape
 _TESTS = frozenset({"test", "[", "[[", "unset"})
 # Files from which git, curl, pip, npm, AWS, Kaggle and Docker read what they prove themselves with.
 _STORES = pattern(
@@ -112,8 +113,8 @@ def _command(command: Command) -> Iterator[Finding]:
     for word in command.words:
         raw = word.raw
         name, equals, value = raw.partition("=")
-        userinfo = _USERINFO.search(raw)
-        if shape_in(raw) is not None:
+        userinfo = _USERINFO.search(raw) if "@" in raw else None
+        if len(raw) >= _SHORTEST and shape_in(raw) is not None:
             yield _found(word.span, f"the command {program} is given a token in clear text", Severity.ERROR)
         elif userinfo and not _REFERENCE.search(userinfo[0]) and _real_userinfo(userinfo[1], userinfo[2]):
             yield _found(word.span, f"the address given to {program} holds a password", Severity.ERROR)
@@ -121,13 +122,18 @@ def _command(command: Command) -> Iterator[Finding]:
             if not _REFERENCE.search(value) and not placeholder(value):
                 severity = Severity.ERROR if looks_real(value) else Severity.WARNING
                 yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
-        elif equals and _OPTION.fullmatch(name) and not _REFERENCE.search(value) and _real(value):
+        elif equals and _is_option(name) and not _REFERENCE.search(value) and _real(value):
             yield _found(word.span, f"{name} of {program} is given in clear text", Severity.ERROR)
-        elif _OPTION.fullmatch(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
+        elif _is_option(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
             yield _found(word.span, f"{before} of {program} is given in clear text", Severity.ERROR)
         elif program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
             yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word is the name of an option that takes a secret."""
+    return word[:1] == "-" and bool(_OPTION.fullmatch(word))
 
 
 def _password(before: Command | None, command: Command) -> Iterator[Finding]:
@@ -144,7 +150,7 @@ def _password(before: Command | None, command: Command) -> Iterator[Finding]:
 
 def _given(command: Command, args: set[str]) -> Iterator[Finding]:
     """A build argument under a secret's name that a command gets in a word or as a variable; a test of it is none."""
-    if command.program in _TESTS:
+    if not args or command.program in _TESTS:
         return
     told: set[str] = set()
     files = [redirect.target for redirect in command.redirects if redirect.op == "<<<"]
@@ -161,10 +167,12 @@ def _given(command: Command, args: set[str]) -> Iterator[Finding]:
 
 def _stored(command: Command) -> Iterator[Finding]:
     """A password or token in clear text that is written into a file which tools read their credentials from."""
+    if command.program not in ("echo", "printf", "cat", "tee"):
+        return
     targets = [redirect.target.text for redirect in command.redirects if redirect.op.startswith((">", "1>", "&>"))]
     targets += list(command.args) if command.program == "tee" else []
     file = next((target for target in targets if _STORES.search(target)), "")
-    if not file or command.program not in ("echo", "printf", "cat", "tee"):
+    if not file:
         return
     for text in (" ".join(command.args), command.heredoc):
         for key, value in _STORED.findall(text):
