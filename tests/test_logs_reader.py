@@ -740,3 +740,19 @@ def test_colours_go_whether_they_are_many_few_or_spelled_out(colour: str) -> Non
     assert [cleaned(text(escape)) for escape in ("\x1b", "\u241b", "^[", "ESC")] == [plain] * 4
     assert cleaned(b"\x1b]0;a title\x07\x1b[1m" + text("\x1b")) == plain
     assert cleaned(b"\x1b[\x1b[1m a\n" + text("\x1b")) == b"[ a\n" + plain
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n \n\t\n", " " * 9 + "\n", "\r\n"])
+def test_lines_among_many_blank_ones_keep_their_numbers(blank: str) -> None:
+    lines = blank.count("\n")
+    runs = [300 * (number % 3) + number for number in range(150)]
+    text = "".join(
+        blank * times + f"RuntimeError: CUDA error: out of memory {number}\n" for number, times in enumerate(runs)
+    )
+    seen = read([Input("log", io.BytesIO(text.encode()))])
+    ends = [sum(runs[: number + 1]) * lines + number + 1 for number in range(len(runs))]
+    assert seen.files[0].lines == ends[-1]
+    assert {event.line.number for event in seen.events} <= set(ends)
+    for event in seen.events:
+        assert event.line.text.endswith(f" {ends.index(event.line.number)}")
+    assert [line.number for line in seen.files[0].tail] == ends[-40:]

@@ -58,6 +58,22 @@ def test_the_words_of_the_signatures_are_found_each_in_its_own() -> None:
     assert strong.held_by(b"error: it failed") == [] and strong.held_by(b"cuda error: unknown")
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_words_that_are_looked_for_elsewhere_are_the_same(seed: int) -> None:
+    chance = random.Random(seed)
+    text = text_of(chance, KNOWN)
+    avoided = {text[at : at + 4] for at in range(0, len(text), 3)}
+    for rows in (1, 2):
+        away = Words(KNOWN, rows=rows).away_from(avoided)
+        assert sorted(away.held_by(text)) == sorted(word for word in KNOWN if word in text)
+
+
+def test_a_word_is_found_where_a_text_is_cut_into_parts() -> None:
+    words = Words(KNOWN)
+    for begin in range(65_536 - 12, 65_536 + 3):
+        assert words.held_by(b"." * begin + b"cuda error" + b"." * 70_000) == [b"cuda error", b"error"], begin
+
+
 def test_a_word_that_is_too_short_is_refused_and_no_words_find_nothing() -> None:
     with pytest.raises(ValueError, match="b'oom' is shorter than 4 bytes"):
         Words([b"out of memory", b"oom"])

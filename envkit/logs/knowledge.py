@@ -7,10 +7,10 @@ Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``), what
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -99,13 +99,26 @@ def read_rules(folder: Path) -> tuple[Rule, ...]:
     return found
 
 
+@cache
+def _patterns() -> dict[str, str]:
+    """The patterns of the signatures by their ids."""
+    return {each.id: each.pattern for each in signatures()}
+
+
+def _named(name: str) -> list[str]:
+    """The ids of the signatures that a rule calls by this name, which may hold wildcards."""
+    if not set("*?[") & set(name):
+        return [name] if name in _patterns() else []
+    return fnmatch.filter(_patterns(), name)
+
+
 def _wrong(row: Rule) -> Iterator[str]:
     """What keeps a rule from fitting the other tables."""
     if row.category not in failures():
         yield "there is no such failure"
     known: dict[str, str] = {}
     for name in (*row.signatures, *row.beside):
-        here = {each.id: each.pattern for each in signatures() if fnmatchcase(each.id, name)}
+        here = {one: _patterns()[one] for one in _named(name)}
         if not here:
             yield f"there is no signature `{name}`"
         known |= here if name in row.signatures else {}
