@@ -98,6 +98,23 @@ def test_what_else_the_cpu_s_memory_does_is_no_finding_and_without_a_gpu_not_cle
     assert [table.title for table in judged.tables] == ["after step 32"]
 
 
+def test_graphs_that_a_list_keeps_in_the_cpu_s_memory_are_named_by_their_nodes() -> None:
+    looks = [
+        {"step": step, "snapshot": "", "kept": {}, "host": GIB + step * 8 * MIB,
+         "holders": [{**holder("outputs", step), "graphs": step, "nodes": 9 * step}, holder("plain", step)]}
+        for step in (8, 16, 32)
+    ]  # fmt: skip
+    raw = {"pid": 7, "rank": "", "series": [[32, 0, 0]], "looks": looks, "ooms": [], "steps": ["loop", 32]}
+    (found,) = memory.judge([memory.process(raw, {})], failed=False).findings
+    assert found.kind == "leak-host" and found.said == (
+        "`outputs` in /w/train.py:41 keeps the graph of 32 steps in the CPU's memory, of which the process has "
+        "1.2 GiB, 8.0 MiB more each step"
+    )
+    assert ".detach()" in found.fix
+    steady = {**looks[2], "holders": [{**holder("outputs", 32), "graphs": 32, "nodes": 9 * 16}]}
+    assert memory.judge([memory.process({**raw, "looks": [*looks[:2], steady]}, {})], failed=False).findings == ()
+
+
 def test_the_cpu_s_memory_that_grows_for_no_variable_is_undecided() -> None:
     resident = [GIB + at * 64 * MIB for at in range(40)]
     judged = memory.judge([record(grows({4: 4, 8: 4, 16: 4}), raw={"clock": clock(FLAT, resident)})], failed=False)

@@ -116,15 +116,23 @@ def host(process: Process) -> HostGrowth | None:
         return None
     then = {(each.file, each.path): each for each in early.holders}
     between = {(each.file, each.path): each for each in middle.holders}
-    grows = []
+    grows, graphs = [], []
     for now in late.holders:
         was, half = then.get((now.file, now.path)), between.get((now.file, now.path))
-        if was and half and was.host < half.host < now.host and now.host - was.host >= _OF_HOLDER * more:
+        if was is None or half is None:
+            continue
+        if was.host < half.host < now.host and now.host - was.host >= _OF_HOLDER * more:
             grows.append((now.host - was.host, now))
-    if not grows:
-        return None
-    gain, holder = max(grows, key=lambda each: each[0])
-    return HostGrowth(gain / (late.step - early.step), late.step, late.host, holder)
+        if now.graphs and was.nodes < half.nodes < now.nodes:
+            graphs.append((now.nodes - was.nodes, now))
+    steps = late.step - early.step
+    if grows:
+        gain, holder = max(grows, key=lambda each: each[0])
+        return HostGrowth(gain / steps, late.step, late.host, holder)
+    # What the nodes of a graph keep belongs to no variable; on a GPU it is the GPU's memory.
+    if graphs and not process.on_gpu:
+        return HostGrowth(more / steps, late.step, late.host, max(graphs, key=lambda each: each[0])[1], graph=True)
+    return None
 
 
 def host_gained(process: Process) -> int:

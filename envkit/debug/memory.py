@@ -85,11 +85,18 @@ def _on_host(process: Process) -> tuple[list[Finding], list[str]]:
     places = tuple(PythonFrame(holder.file, number, holder.path) for number, _ in holder.lines[:1])
     where = f"`{holder.path}` in {places[0].place}" if places else f"`{holder.path}` of {holder.file}"
     rate = f"{size(found.a_step)} more each {'step' if process.kind else 'second'}"
-    said = f"{where} keeps {holder.tensors} tensors and arrays in the CPU's memory: {size(holder.host)}, {rate}"
+    what, held = f"{holder.tensors} tensors and arrays in the CPU's memory: {size(holder.host)}", holder.host
+    if found.graph:
+        count = holder.length if holder.length > 1 else found.steps
+        what = f"the graph of {count} steps in the CPU's memory, of which the process has {size(found.size)}"
+        held = found.size
+    said = f"{where} keeps {what}, {rate}"
     if process.ram and process.ram - found.size > _LASTS_STEPS * found.a_step:
         return [], [said]
     fix = f"empty `{holder.path}`, bound its length, or keep of each what is needed later: a number, an index, a file"
-    return [Finding("leak-host", said, fix, places, holder.host / max(process.ram, holder.host, 1))], []
+    if found.graph:
+        fix = f"keep no graph: .detach() or .item() before it goes into `{holder.path}`, or torch.no_grad()"
+    return [Finding("leak-host", said, fix, places, held / max(process.ram, held, 1))], []
 
 
 def _findings(process: Process, grown: Growth | None, failed: bool, mine: set[int]) -> tuple[list[Finding], list[str]]:

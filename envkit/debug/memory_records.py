@@ -113,12 +113,14 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class HostGrowth:
-    """The CPU's memory that grows from step to step: by how many bytes a step, its bytes now, and who keeps them."""
+    """The CPU's memory that grows from step to step: by how many bytes a step, its bytes now, and who keeps them;
+    ``graph`` says that it keeps them by the graphs of its tensors."""
 
     a_step: float
     steps: int
     size: int
     holder: Holder
+    graph: bool = False
 
 
 def process(raw: Mapping[str, Any], shots: Mapping[str, Mapping[str, Any]]) -> Process:
