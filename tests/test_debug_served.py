@@ -18,7 +18,9 @@ import debugged
 import msgspec
 import pytest
 from test_debug_evidence import marked
+from test_debug_learned import run_in, session_of, state_of, why
 
+from envkit import debug
 from envkit.debug import kernels, placed, told
 from envkit.debug.job import CommandRun, Event
 from envkit.debug.kernels import Source
@@ -144,3 +146,32 @@ def test_rungs_in_a_container_with_the_gpu() -> None:
     assert ran["memcheck"] == ran["initcheck"] == ran["synccheck"] == "nothing"
     # Not shown: compute-sanitizer of several containers at a time on the host's network did not begin, or lost its log.
     assert inside["ladder"]["verdict"] == "undecided"
+
+
+def test_the_placement_stage_ends_the_ladder_with_the_tensor_and_its_line(tmp_path: Path) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/src/tests/debug/served_programs.py", line 337, in forward\n'
+        "    return x + self.table(at)  # here\n"
+        "RuntimeError: Expected all tensors to be on the same device, but got index is on cpu, different from other "
+        "tensors on cuda:0 (when checking argument in method wrapper_CUDA__index_select)\n"
+    )
+    session = session_of(tmp_path, state_of(tmp_path, text))
+    debug._learn(session, "as-is", session.state.first)
+    assert why(session.state, "placement") == (
+        True,
+        "an operation was given tensors of two devices: to see which, and where each was made",
+    )
+    events = tuple(msgspec.convert(each, Event) for each in RECORD["runs"]["positions/fault"]["events"])
+    learned = debug._learn(session, "placement", run_in(tmp_path / "placement", text, events=events))
+    assert learned.startswith(
+        "`at` [128] is on cpu, made at /src/tests/debug/served_programs.py:336 in forward; `x` is"
+    )
+    for stage in ("blocking", "memcheck", "core-dump"):
+        assert why(session.state, stage) == (False, "the tensor that lies on another device is named")
+    report = debug._report(session)
+    assert report.cause.endswith(f"; {learned}") and report.category == "tensors-on-different-devices"
+    assert report.fix.startswith("make `at` at /src/tests/debug/served_programs.py:336 on cuda:0")
+    assert not any("--placement" in each for each in report.next)
+    fine = state_of(tmp_path / "fine", "ValueError: x\n")
+    assert why(fine, "placement") == (False, "no operation refused tensors for their devices")

@@ -164,6 +164,8 @@ def _told(state: State) -> SkippedStage | None:
         return SkippedStage("the cause is named")
     if state.mixed:
         return SkippedStage("the package's own checks name the cause")
+    if state.placed:
+        return SkippedStage("the tensor that lies on another device is named")
     if state.settled:
         return SkippedStage(state.settled)
     return None
