@@ -31,6 +31,7 @@ from envkit.facts.rows import ImageRow as ImageRow
 from envkit.facts.rows import InstallerRow as InstallerRow
 from envkit.facts.rows import KnownBadRow as KnownBadRow
 from envkit.facts.rows import LinkRow as LinkRow
+from envkit.facts.rows import MetadataRefusedRow as MetadataRefusedRow
 from envkit.facts.rows import NcclRow as NcclRow
 from envkit.facts.rows import NgcRow as NgcRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
@@ -261,6 +262,7 @@ class Facts:
     # What pytorch/pytorch images hold beside torch, oldest first
     refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
     torch_abis = _table(TorchAbiRow, "torch_abi")  # Packages whose newer releases an old torch was not built for
+    metadata_refused = _table(MetadataRefusedRow, "metadata_refused")  # Releases that the newest pip does not read
     sdists = _table(SdistRow, "sdist")  # Sources that cannot be built apart from the installed packages
     apt_keys = _table(AptKeyRow, "apt_key")  # Images that know NVIDIA's archive by its old key
     installers = _table(InstallerRow, "installer")  # What the newest installers ask for

@@ -593,6 +593,15 @@ class SdistRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataRefusedRow(Sourced):
+    """The releases of a package from ``since`` to ``until`` (both included) whose metadata the newest pip refuses."""
+
+    name: str
+    since: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
 class TorchAbiRow(Sourced):
     """The wheels of torch from ``torch`` on take releases of the package from ``since`` on; older ones do not."""
 

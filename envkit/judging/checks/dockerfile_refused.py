@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
-from envkit.facts import Facts, RefusedRow
+from envkit.facts import Facts, MetadataRefusedRow, RefusedRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
@@ -24,10 +24,24 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()
-    for step, one in _installed(dockerfile):
+    newest: dict[tuple[int, str], bool] = {}  # whether pip is the newest, by stage and environment
+    for root, step, one in _installed(dockerfile):
         asked += 1
         row = facts.refused(one.name)
+        place = (root, one.prefix)
+        if one.name == "pip":
+            newest[place] = "--upgrade" in one.options and not one.specifier and bool(one.python)
         if one.span in told:
+            continue
+        unread = _metadata(one, facts) if one.manager == "pip" and newest.get(place) else None
+        if unread is not None and Python(one.python) >= _READS_STRICTLY:
+            told.add(one.span)
+            yield error(
+                f"the newest pip refuses the metadata of {one.name}{one.specifier}, so that the build ends here",
+                one.span,
+                {f"{one.name} from {unread.since} to {unread.until}": cited(unread)},
+                f"pin pip before it, `pip install 'pip<24.1'`, or take another release of {one.name}",
+            )
             continue
         if _ONE_EQUALS.match(one.specifier) and "$" not in one.specifier:
             told.add(one.span)
@@ -47,9 +61,19 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not asked, "pip installs no package by its name")
 
 
-def _installed(dockerfile: Dockerfile) -> Iterator[tuple[Step, Install]]:
-    """What pip and uv install by name, of whose failure the build ends."""
+_READS_STRICTLY = Python("3.8")  # the newest pip for it, and for each newer one, refuses metadata out of the standard
+
+
+def _metadata(one: Install, facts: Facts) -> MetadataRefusedRow | None:
+    """The row of a pinned release whose metadata the newest pip refuses."""
+    mine = (row for row in facts.metadata_refused if row.name == one.name and one.version)
+    return next((row for row in mine if allows(f">={row.since},<={row.until}", one.version) is True), None)
+
+
+def _installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
+    """What pip and uv install by name, of whose failure the build ends, with the first stage of its line."""
     for index in dockerfile.reachable:
+        root = dockerfile.line_of(index)[0]
         for step in dockerfile.stages[index].steps:
             lenient = {
                 one.span
@@ -60,7 +84,7 @@ def _installed(dockerfile: Dockerfile) -> Iterator[tuple[Step, Install]]:
             for one in step.installs:
                 named = one.manager in ("pip", "uv") and not one.url and not one.constraint and not one.locked
                 if named and one.sure and not one.marker and one.span not in lenient:
-                    yield step, one
+                    yield root, step, one
 
 
 def _allowed(row: RefusedRow, step: Step) -> bool:
@@ -151,7 +175,7 @@ def _runs_it(command: Command) -> bool:
     if not command.sure or not re.fullmatch(r"python[0-9.]*", command.program):
         return False
     file = next((arg for arg in command.args if not arg.startswith("-")), "")
-    return file.endswith("get-pip.py") or (command.after == "|" and file == "")
+    return file.endswith(("get-pip.py", "get_pip.py")) or (command.after == "|" and file == "")
 
 
 def _python_of(command: Command, step: Step, later: list[Step]) -> str:
