@@ -283,7 +283,9 @@ class _File:
         traces = self._traces.found()
         # a whole log that was pasted as a quotation is a log; a quotation within one that fails by itself is talk
         quoted = seen.quoted * 2 < max(1, seen.lines) and self._fails_unquoted()
-        head, tail = self._plain(scanner.first)[:ENDS], self._plain(scanner.last())[-ENDS:]
+        # most lines of a short log are both: each of many ranks has one
+        known: dict[tuple[int, bytes], tuple[Line, ...]] = {}
+        head, tail = self._plain(scanner.first, known)[:ENDS], self._plain(scanner.last(), known)[-ENDS:]
         loud = (*(replace(kept.line, times=kept.times) for kept in self._loud.values()), *self._late_loud)
         file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud)
         return _Read(file, list(self._events(quoted)), traces, self._years)
@@ -293,8 +295,16 @@ class _File:
         kept = (each for bucket in self._buckets.values() for each in bucket.first)
         return any(not each.quoted and each.role is Role.ROOT for each in kept)
 
-    def _plain(self, pieces: Iterable[Piece]) -> tuple[Line, ...]:
-        return tuple(spoken.line for piece in pieces for spoken in self._spoken(piece) if spoken.line.text.strip())
+    def _plain(self, pieces: Iterable[Piece], known: dict[tuple[int, bytes], tuple[Line, ...]]) -> tuple[Line, ...]:
+        """The lines of the pieces that are not blank; ``known`` are those of pieces that were asked for before."""
+        found: list[Line] = []
+        for piece in pieces:
+            lines = known.get((piece.number, piece.raw))
+            if lines is None:
+                lines = tuple(spoken.line for spoken in self._spoken(piece) if spoken.line.text.strip())
+                known[piece.number, piece.raw] = lines
+            found += lines
+        return tuple(found)
 
     def _events(self, quoted_is_talk: bool) -> Iterator[Event]:
         kept = [each for bucket in self._buckets.values() for each in (*bucket.first, *bucket.last)]

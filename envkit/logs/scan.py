@@ -341,7 +341,7 @@ def _filled(number: int, block: bytes) -> Iterator[Piece]:
 _WHITE = b" \t\n\r\f\v"
 _BLANKS = re.compile(rb"\s{200,}")
 _BLANKS_KEPT = 20  # lines of a stretch of blank ones that stay: as many as are read after a find, and some
-_HEADS = (32, 160)  # bytes that so many may have
+_HEADS = (32, 160, 1000)  # bytes that so many may have
 
 
 def _without_blanks(block: bytes, numbers: Sequence[int]) -> tuple[bytes, Sequence[int]]:
