@@ -27,7 +27,7 @@ _NOTHING = pattern(
     r"-[a-zA-Z]*[sd][a-zA-Z]*|--(?:simulate|dry-run|just-print|no-act|download-only|print-uris|assumeno)"
 )
 _SETTING = pattern(r"(?i)assume-?yes|apt\.conf|defaultyes|\byes\s*\|")
-# Packages that bring others on every plain Debian and Ubuntu (`apt-get -s`); of a package alone apt asks nothing.
+# Packages that bring others on every plain Debian and Ubuntu; of a package alone apt asks nothing.
 _BRINGING = options.names(
     "git wget curl build-essential gcc g++ cmake ffmpeg vim software-properties-common git-lfs openssh-server "
     "nginx nodejs npm default-jdk subversion tesseract-ocr texlive graphviz"
@@ -116,7 +116,8 @@ _PROGRAMS = {
     "sudo": "sudo",
     "add-apt-repository": "software-properties-common",
 }
-# Packages beside those of _PROGRAMS that bring one of them, itself or by what they recommend; found with `apt-get -s`.
+# Packages that may bring a program of _PROGRAMS, themselves or by what they recommend, in a wide net: of the 44 that
+# public Dockerfiles install most, `apt-get -s` on Debian 12 shows it of git-lfs, zip and one other alone.
 _MAY_BRING = pattern(
     r"git\b.*|.*(?:git|curl|wget|sudo|zip)\b.*|devscripts|dkms|dh-.*|debhelper|.*-all|.*desktop.*|ros-.*|r-.*|texlive.*|golang.*|npm|node.*"
     r"|cargo.*|rust.*|mercurial|subversion|repo|vcstool|colcon.*|python3-(?:vcs|colcon|ros).*|ubuntu-.*|kde.*|gnome.*|xfce.*|lxde.*|libreoffice.*"
