@@ -297,7 +297,8 @@ class _Reader:
         instruction, name, base, parent = self.begun
         index, state = len(self.stages), self.states[-1]
         env = {key: value for key, value in state.env.items() if value is not None}
-        self.stages.append(Stage(index, name, instruction.span, base, parent, tuple(self.steps), env))
+        line = (index,) if parent is None else (*self.stages[parent].line, index)
+        self.stages.append(Stage(index, name, instruction.span, base, line, tuple(self.steps), env))
         if name:
             self.names[name] = index
         self.begun = None
@@ -591,15 +592,15 @@ class _Reader:
         if not self.stages:
             return Dockerfile(self.path, self.text, ())
         last = len(self.stages) - 1
-        empty = Dockerfile(self.path, self.text, tuple(self.stages))
-        lineage = empty.line_of(last)
+        whole = Dockerfile(self.path, self.text, tuple(self.stages))
+        lineage = whole.target.line
         brought = sorted({stage for index in lineage for stage in self.brought.get(index, ())} - set(lineage))
         reachable = self._reachable(last)
         state = self.states[last]
         members = (*lineage, *brought)
         unread = tuple(u for i in members for step in self.stages[i].steps for u in step.unread if not u.system)
         problems = tuple(f"{each.span.place}: {each.message}" for each in self.parsed.problems)
-        draft = replace(empty, lineage=lineage, brought=tuple(brought), reachable=tuple(sorted(reachable)))
+        draft = replace(whole, lineage=lineage, brought=tuple(brought), reachable=tuple(sorted(reachable)))
         draft = replace(draft, installs=tuple(state.installs), unread=unread, torches=tuple(state.torches))
         started = self._started(lineage, state)
         draft = replace(draft, started=started, gpus=gpus, driver=driver, problems=problems)

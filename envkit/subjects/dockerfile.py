@@ -241,7 +241,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: ``parent`` is the index of the stage it is FROM, None where it is FROM an external image.
+    """One stage: ``line`` are the indexes of the stages that it is made of, root first, itself last.
 
     ``base`` is the external image at the root of its lineage.  ``env`` is the environment at its end.
     """
@@ -250,9 +250,14 @@ class Stage:
     name: str
     span: Span
     base: Base
-    parent: int | None
+    line: tuple[int, ...]
     steps: tuple[Step, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> int | None:
+        """The index of the stage that it is FROM, None where it is FROM an external image."""
+        return self.line[-2] if len(self.line) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,12 +334,9 @@ class Dockerfile:
         """The external image at the root of the target's lineage."""
         return self.target.base
 
-    def line_of(self, index: int) -> tuple[int, ...]:
-        """The indexes of the stages that the stage ``index`` is made of, root first."""
-        line = [index]
-        while (parent := self.stages[line[0]].parent) is not None:
-            line.insert(0, parent)
-        return tuple(line)
+    def steps_of(self, index: int) -> list[Step]:
+        """The steps of the stages that the stage ``index`` is made of, in order."""
+        return [step for each in self.stages[index].line for step in self.stages[each].steps]
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -481,7 +481,7 @@ def _minor(version: str) -> str:
 
 
 def _before(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Iterator[tuple[Stage, Step]]:
-    for index in dockerfile.line_of(stage_index):
+    for index in dockerfile.stages[stage_index].line:
         stage = dockerfile.stages[index]
         for step in stage.steps:
             if index == stage_index and at is not None and at.path == step.span.path and _later(step.span, at):

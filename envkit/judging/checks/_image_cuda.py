@@ -27,8 +27,7 @@ def equipped(dockerfile: Dockerfile) -> Dockerfile:
 
 def _equipped(stage: Stage, dockerfile: Dockerfile) -> Stage:
     base = stage.base
-    line = [dockerfile.stages[index] for index in dockerfile.line_of(stage.index)]
-    installs = tuple(one for each in line for step in each.steps for one in step.installs if one.sure)
+    installs = tuple(one for step in dockerfile.steps_of(stage.index) for one in step.installs if one.sure)
     base = _with_cuda(base, installs) if stack.without_cuda(base) and not base.rocm else base
     if base.cudnn.is_unsupported and stack.cuda_of_base(base):
         base = _with_cudnn(base, installs)

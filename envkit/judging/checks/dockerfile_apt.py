@@ -35,7 +35,7 @@ def apt_archive_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
         if not system:
             continue
         asked += 1
-        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+        for step in dockerfile.steps_of(index):
             if other_archive(step) or (step.name == "RUN" and _ADDS.search(step.value)):
                 break
             lacking = _lacking(step, system)
@@ -103,7 +103,7 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
         if found is None or not base.sure or base.family not in ("os", "nvidia", "python"):
             continue
         asked += 1
-        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+        for step in dockerfile.steps_of(index):
             if other_archive(step):
                 break
             for one in step.installs:

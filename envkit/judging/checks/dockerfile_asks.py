@@ -47,7 +47,7 @@ def apt_install_asks(dockerfile: Dockerfile) -> Iterator[Finding]:
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
         there: set[str] = set()
-        for step in _line(dockerfile, stage):
+        for step in dockerfile.steps_of(stage.index):
             if _SETTING.search(step.value):
                 break
             for at, (command, own) in enumerate(installs_of(step) if step.name == "RUN" else ()):
@@ -90,12 +90,6 @@ def _asks(command: Command) -> bool:
         and not any(_YES.fullmatch(option) or _NOTHING.fullmatch(option) for option in options)
         and "--assumeno" not in options
     )
-
-
-def _line(dockerfile: Dockerfile, stage: Stage) -> Iterator[Step]:
-    """The steps of a stage and of those that it is FROM, in order."""
-    for index in dockerfile.line_of(stage.index):
-        yield from dockerfile.stages[index].steps
 
 
 def _plain(base: Base) -> bool:
@@ -155,7 +149,7 @@ def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
 def _uses(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[str, Word, str]]:
     """The first use of each program that surely is not there: its name, where, and what uses it, in words."""
     lacking = set(_PROGRAMS)
-    for step in _line(dockerfile, stage):
+    for step in dockerfile.steps_of(stage.index):
         if _opaque(step):
             return
         if step.name != "RUN":
@@ -273,7 +267,7 @@ def git_protocol_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
     asked = 0
     told: set[Span] = set()
     for index in dockerfile.reachable:
-        for step in _line(dockerfile, dockerfile.stages[index]):
+        for step in dockerfile.steps_of(index):
             if step.name == "RUN" and re.search(r"(?i)insteadof", step.value):
                 break
             for at, command in enumerate(step.commands if step.name == "RUN" else ()):

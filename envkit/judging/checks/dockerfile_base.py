@@ -165,7 +165,7 @@ def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:
     """The first command that needs the servers which a moved release has left, "" where none does."""
     if _ARCHIVES.search(dockerfile.text):
         return ""
-    below = [each for each in dockerfile.stages if stage.index in dockerfile.line_of(each.index)]
+    below = [each for each in dockerfile.stages if stage.index in each.line]
     for each in below:
         if each.index not in dockerfile.reachable:
             continue

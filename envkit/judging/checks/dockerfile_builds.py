@@ -31,7 +31,7 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
     told: set[Span] = set()
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
-        steps = [step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps]
+        steps = dockerfile.steps_of(index)
         before: list[Install] = []
         for number, step in enumerate(steps):
             lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
@@ -213,7 +213,7 @@ def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         base = dockerfile.stages[index].base
         why = _knows_the_old(base, facts)
         asked += bool(why)
-        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+        for step in dockerfile.steps_of(index):
             if step.copy is not None and re.search(r"^/etc/apt|sources|keyring", step.copy.target):
                 break
             if step.name != "RUN":

@@ -170,7 +170,7 @@ def _users(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...]) -> dict[int,
     for stage in sorted({one.stage for one in made}):
         here = [one for one in made if one.stage == stage and not one.asks]
         best = next((one for one in here if one.sure), here[0] if here else None)
-        for index in dockerfile.line_of(stage) if best is not None else ():
+        for index in dockerfile.stages[stage].line if best is not None else ():
             if best is not None and (index not in found or (best.sure and not found[index].sure)):
                 found[index] = best
     return found

@@ -60,7 +60,7 @@ def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command
     """The commands that surely find no pip, or no ``python``, with its name."""
     lacking = {*_FIXES}  # what nothing up to here brings
     starts = _started(dockerfile) if stage.index == dockerfile.target.index else ()
-    for step in _line(dockerfile, stage):
+    for step in dockerfile.steps_of(stage.index):
         if _brings(step):
             return
         if step.name != "RUN" and step not in starts:
@@ -94,12 +94,6 @@ def _bare(stage: Stage) -> bool:
     found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", stack.said(base.os))
     new = found is not None and int(found[2]) >= (18 if found[1] == "ubuntu" else 10)
     return new and base.family in _BARE and base.sure and not base.digest
-
-
-def _line(dockerfile: Dockerfile, stage: Stage) -> Iterator[Step]:
-    """The steps of a stage and of those that it is FROM, in order."""
-    for index in dockerfile.line_of(stage.index):
-        yield from dockerfile.stages[index].steps
 
 
 def _brings(step: Step) -> bool:
@@ -198,7 +192,7 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 f"{never.name.partition('-')[0]}-venv",
             )
             continue
-        for step in _line(dockerfile, stage):
+        for step in dockerfile.steps_of(stage.index):
             if other_archive(step):
                 break
             named = [
@@ -242,7 +236,7 @@ def _deleted(dockerfile: Dockerfile, stage: Stage, row: OsLifeRow) -> Install | 
         return None
     own = row.pythons or (str(row.python),)
     added = False
-    for step in _line(dockerfile, stage):
+    for step in dockerfile.steps_of(stage.index):
         if (step.copy is not None and other_archive(step)) or (step.name == "RUN" and _OTHERWISE.search(step.value)):
             return None
         for at, (command, installs) in enumerate(installs_of(step) if step.name == "RUN" else ()):
@@ -260,7 +254,7 @@ _DEADSNAKES = pattern(r"ppa:deadsnakes/|ppa\.launchpad(?:content)?\.net/deadsnak
 
 def _never_made(dockerfile: Dockerfile, stage: Stage) -> Install | None:
     """The first package of a numbered Python that is made for python3 alone."""
-    asked = (one for step in _line(dockerfile, stage) for one in step.installs)
+    asked = (one for step in dockerfile.steps_of(stage.index) for one in step.installs)
     return next((one for one in asked if one.manager == "apt" and one.sure and _NEVER.fullmatch(one.name)), None)
 
 

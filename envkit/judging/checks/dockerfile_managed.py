@@ -73,7 +73,7 @@ def _marked(stage: Stage, facts: Facts) -> str:
 
 def _refused(dockerfile: Dockerfile, stage: Stage, own: str) -> Iterator[tuple[Step, Command, str]]:
     """The commands that surely install into the marked Python, with their name."""
-    for index in dockerfile.line_of(stage.index):
+    for index in stage.line:
         for step in dockerfile.stages[index].steps:
             if _changes(step):
                 return

@@ -73,7 +73,7 @@ def _metadata(one: Install, facts: Facts) -> MetadataRefusedRow | None:
 def _installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
     """What pip and uv install by name, of whose failure the build ends, with the first stage of its line."""
     for index in dockerfile.reachable:
-        root = dockerfile.line_of(index)[0]
+        root = dockerfile.stages[index].line[0]
         for step in dockerfile.stages[index].steps:
             lenient = {
                 one.span
@@ -123,7 +123,7 @@ def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             "pin the last one for it, `pip install 'pip<21'`",
         )
     for index in dockerfile.reachable:
-        steps = [step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps]
+        steps = dockerfile.steps_of(index)
         fetched = ""
         for number, step in enumerate(steps):
             fetched = _fetched(step, fetched)
@@ -151,7 +151,7 @@ def _blind_upgrades(dockerfile: Dockerfile) -> Iterator[Install]:
     for index in dockerfile.reachable:
         if stack.said(dockerfile.stages[index].base.os) != "ubuntu16.04":
             continue
-        steps = [step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps]
+        steps = dockerfile.steps_of(index)
         if any("get-pip" in step.value for step in steps):
             continue
         installed = [one for step in steps for one in step.installs if one.manager == "pip" and not one.constraint]
@@ -217,7 +217,7 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         since = _GLIBC_SINCE.get(system[1]) if system else None
         if system is None or since is None or int(system[2]) >= since:
             continue
-        for step in (step for each in dockerfile.line_of(index) for step in dockerfile.stages[each].steps):
+        for step in dockerfile.steps_of(index):
             for one in step.installs:
                 if one.name not in ("miniconda", "anaconda"):
                     continue

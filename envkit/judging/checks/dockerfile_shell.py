@@ -71,14 +71,16 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
     is dash for sure, and whether its like came before in the step."""
     need_stages(dockerfile)
     seen: set[int] = set()
+    others = {stage.index for stage in dockerfile.stages if any(step.name == "SHELL" for step in stage.steps)}
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
         system = stack.said(base.os)
         dash = bool(re.match(r"debian|ubuntu", system)) and base.family in ("os", "nvidia", "python")
-        for number in dockerfile.line_of(index):
+        for number in dockerfile.stages[index].line:
             steps = dockerfile.stages[number].steps
-            shell = next((at for at, step in enumerate(steps) if step.name == "SHELL"), len(steps))
-            for step in steps[:shell] if number not in seen else ():
+            for step in steps if number not in seen else ():
+                if step.name == "SHELL":
+                    break
                 own = step.exec_form or bool(_OTHER_SHELL.search(step.value))
                 if "/bin/sh" in step.value:
                     dash = False  # a link to another shell
@@ -89,7 +91,7 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
                         yield step, at, command, dash, verb in before
                     before.add(verb)
             seen.add(number)
-            if shell < len(steps):
+            if number in others:
                 break  # the stages that are FROM this one have its shell
 
 

@@ -83,7 +83,7 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
     return tuple(
         one
         for one in compiles(dockerfile, facts)
-        if one.torch_extension and not one.asks and own in dockerfile.line_of(one.stage)
+        if one.torch_extension and not one.asks and own in dockerfile.stages[one.stage].line
     )
 
 
