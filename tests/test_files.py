@@ -313,6 +313,29 @@ for number in range(200):
     assert ends == [""] * 4 and left(place) == []
 
 
+def test_threads_that_go_on_while_a_run_ends_leave_no_folder(tmp_path: Path, place: Path) -> None:
+    """As at a stop: the main thread clears up while others make folders, write into them, and begin again."""
+    code = """
+import atexit, os, threading, time
+def work():
+    while True:
+        with files.scratch("lock") as folder:
+            for number in range(50):
+                (folder / str(number)).mkdir(parents=True, exist_ok=True)
+threading.excepthook = lambda lost: None
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while not any(os.scandir(os.environ["TMPDIR"])):
+    time.sleep(0.001)
+atexit._run_exitfuncs()
+time.sleep(0.05)
+os._exit(0)
+"""
+    for _ in range(5):
+        done = child(code)
+        assert (done.returncode, done.stderr, left(place)) == (0, "", [])
+
+
 def test_every_temporary_folder_of_envkits_own_process_is_made_by_one_function() -> None:
     here = Path(files.__file__).parent
     others = [file for file in here.rglob("*.py") if "payload" not in file.parts and file.name != "files.py"]

@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import stat
+import time
+from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,7 +24,17 @@ MOST_BY_HAND = 1 << 20  # of a file that a person writes: a spec, a contract, se
 ENDLESS = "it is a device of the kernel that never ends, not a plain file"
 _SCRATCH = re.compile(r"\.?envkit-[a-z]+-[0-9a-f]{16}")  # what `scratch` names its folders, and nothing else
 _in_use: set[Path] = set()  # the scratch folders of this process, not those of one that forked it
-os.register_at_fork(after_in_child=_in_use.clear)
+_making = allocate_lock()  # held while one is made, or the end of the run forbids it
+_over = False
+
+
+def _forget() -> None:
+    global _making
+    _in_use.clear()
+    _making = allocate_lock()  # a thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_forget)
 _KINDS = {
     stat.S_IFDIR: "it is a folder",
     stat.S_IFIFO: "it is a pipe, not a plain file",
@@ -112,7 +124,6 @@ def scratch(kind: str, where: Path | None = None) -> Iterator[Path]:
         place = where
     _clear(str(place))
     folder, held = _owned(f"{place}/{'.' if where else ''}envkit-{kind}-")
-    _in_use.add(folder)
     try:
         yield folder
     finally:
@@ -123,9 +134,16 @@ def scratch(kind: str, where: Path | None = None) -> Iterator[Path]:
 
 @atexit.register
 def _leave() -> None:
-    """Removes the folders of threads that a stop has left in the middle."""
+    """Removes the folders of threads that a stop has left in the middle; these make no further ones."""
+    global _over
+    with _making:
+        _over = True
     for folder in tuple(_in_use):
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(100):  # the thread, or its program, which ends within 0.1 s, may be writing into it
+            shutil.rmtree(folder, ignore_errors=True)
+            if not os.path.lexists(folder):
+                break
+            time.sleep(0.01)
 
 
 def _owned(prefix: str) -> tuple[Path, int]:
@@ -135,7 +153,11 @@ def _owned(prefix: str) -> tuple[Path, int]:
     """
     while True:
         folder = Path(prefix + os.urandom(8).hex())
-        folder.mkdir(mode=0o700)
+        with _making:
+            if _over:
+                raise OSError(errno.ECANCELED, "it is too late for a temporary folder: the run has ended")
+            _in_use.add(folder)
+            folder.mkdir(mode=0o700)
         try:
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
