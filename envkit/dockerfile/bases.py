@@ -87,6 +87,17 @@ _ROCM = pattern(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
 _ROCM_NAME = pattern(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
 _CPU = pattern(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
 _FLAVORS = ("devel", "runtime", "base")
+# The system of ROS's images by the name of its release, two of which are names of Ubuntu's too; lunar and rolling were
+# made on several.  Source: osrf/docker_images at 368c7cdeca65, the folders ros/RELEASE/ubuntu and their Dockerfiles.
+_ROS = {
+    **dict.fromkeys(("indigo", "jade"), "ubuntu14.04"),
+    **dict.fromkeys(("kinetic", "ardent"), "ubuntu16.04"),
+    **dict.fromkeys(("melodic", "bouncy", "crystal", "dashing", "eloquent"), "ubuntu18.04"),
+    **dict.fromkeys(("noetic", "foxy", "galactic"), "ubuntu20.04"),
+    **dict.fromkeys(("humble", "iron"), "ubuntu22.04"),
+    **dict.fromkeys(("jazzy", "kilted"), "ubuntu24.04"),
+    **dict.fromkeys(("lunar", "rolling"), ""),
+}
 _OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
 _WORDS = pattern(r"[-_.:/]")
 
@@ -122,7 +133,7 @@ def _os(text: str, facts: Facts) -> str:
             return f"alpine{number}" if "." in number else ""
         return f"{name}{number.partition('.')[0]}"
     for word in _WORDS.split(text.lower()):
-        row = facts.os_life(word) if word.isalpha() else None
+        row = facts.os_life(word) if word.isalpha() and word not in _ROS else None
         if row is not None and row.codename == word:
             return row.name
     return ""
@@ -418,10 +429,16 @@ _MONTHLY = (
     *("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle", "tensorrtserver", "inferenceserver"),
     *("digits", "caffe", "caffe2", "cntk", "theano", "torch", "vllm"),
 )
+# Those whose Python NVIDIA's notes do not tell for each month; it was Python 2.7 in many.
+_OTHER_PYTHON = ("digits", "caffe", "caffe2", "cntk", "theano", "torch")
 
 _JETSON = pattern(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
 _JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
 _WITH_TOOLKIT = 34  # of JetPack 5; before, the machine's own CUDA was mounted into the container
+# The system of each release since the one named; source: dusty-nv/jetson-containers at dd206bfe71f9,
+# jetson_containers/l4t_version.py, get_lsb_release.
+_JETSON_SYSTEMS = {36: "ubuntu22.04", 34: "ubuntu20.04", 32: "ubuntu18.04"}
+_JETSON_LAST = 36
 
 
 def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -446,11 +463,15 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
             via = f"facts: the stack of {month[1]}, as in {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
             why = "the facts do not say"
             # Their Python is the system's; that of the old images of PyTorch was conda's.
-            python = "" if "py2" in tag else facts.os_python(row.os or "")
+            python = "" if "py2" in tag or name in _OTHER_PYTHON else facts.os_python(row.os or "")
             base = replace(base, cuda=_said(row.cuda, why, via), os=_said(row.os, why, via), variables={**_GPU})
             base = replace(base, python=_said(python, why, via))
-    jetson = _JETSON.match(tag) if name in _JETSON_DEVEL else None
-    if jetson is not None and int(jetson[1]) >= _WITH_TOOLKIT:
+    jetson = _JETSON.match(tag) if name.startswith("l4t-") else None
+    if jetson is not None and base.os.value is None:
+        since = next((first for first in _JETSON_SYSTEMS if first <= int(jetson[1]) <= _JETSON_LAST), 0)
+        if since:
+            base = replace(base, os=Observed.of(_JETSON_SYSTEMS[since], f"tag {tag}: Linux for Tegra r{jetson[1]}"))
+    if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)
     if name == "tensorflow":
@@ -550,6 +571,14 @@ def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
         return replace(plain, family="conda", torch=_none("conda's images hold no torch"))
     base = _without_gpu(base, "the image of a conda installer holds no CUDA")
     return replace(base, os=plain.os, python=plain.python)
+
+
+def _ros(base: Base, reference: Reference, facts: Facts) -> Base:
+    """ROS's own images, Ubuntu or Debian with ROS and without CUDA; a codename in the tag goes before the release."""
+    base = _without_gpu(base, "ROS's images hold no CUDA")
+    named, release = _os(reference.tag, facts), _WORDS.split(reference.tag.lower())[0]
+    system = named or _ROS.get(release, "")
+    return replace(base, os=_said(system, "the tag names no release of ROS", f"tag {reference.tag}"))
 
 
 def _jupyter(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -668,6 +697,8 @@ def _family(reference: Reference) -> tuple[str, Reader]:
         return "os", lambda base, reference, facts: _system(base, reference, facts, "centos")
     if _CONDA.fullmatch(path):
         return "conda", _conda
+    if re.fullmatch(r"(?:(?:osrf|arm64v8|amd64)/)?ros", last):
+        return "other", _ros
     if path.startswith("jupyter/"):
         return "conda", _jupyter
     if path == "tensorflow/tensorflow":

@@ -534,7 +534,7 @@ def has_compiler(dockerfile: Dockerfile, stage_index: int) -> Observed[bool]:
     """Whether a C compiler is there at the end of a stage.
 
     python3-pip, cmake and some others recommend one, which apt installs unless --no-install-recommends says not to
-    (Debian's and Ubuntu's package files); a CUDA toolkit by apt brings one, because nvcc needs it.
+    (`apt-cache depends` on Debian 12); a CUDA toolkit by apt brings one, because nvcc needs it.
     """
     found = dockerfile.stages[stage_index].base.compiler
     ends: dict[int, Observed[bool]] = {}
@@ -610,7 +610,7 @@ def without_headers(dockerfile: Dockerfile, install: Install, own: str) -> str:
     "" where they are there or may be.  ``own`` is the version of the distribution's python3.
 
     Images of Python itself and conda's Pythons have them; apt's are a package of their own, which python3-pip
-    recommends for the distribution's own Python alone (Debian's and Ubuntu's package files).
+    recommends for the distribution's own Python alone (`apt-cache depends` on Debian 12).
     """
     base, version = dockerfile.base, install.python
     alone = install.manager == "pip" or (install.manager == "uv" and install.prefix == "/usr/local")

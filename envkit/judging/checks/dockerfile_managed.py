@@ -17,7 +17,7 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
 # The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian; Alpine,
-# release notes of 3.19.0, "Python package managed by distribution".
+# alpinelinux/docker-alpine issue 361 and pypa/pip issue 12429.
 _MARKED_SINCE = {"ubuntu": 23, "debian": 12}
 _ALPINE_SINCE = (3, 19)
 _ANY = "3"  # of a distribution whose one Python the facts do not number
