@@ -66,6 +66,8 @@ def within(
         folder.mkdir(exist_ok=True)
     words = [str(word).replace("PLACE", str(place)) for word in argv]
     env = {**os.environ, **{name: value.replace("PLACE", str(place)) for name, value in environment.items()}}
+    if state == "limited":  # no error comes of a compiled module that is cut short, and half of it would stay
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
     told = tmp_path / "told.json"
     pid = os.fork()
     if pid == 0:  # whose mounts are its own and go with it
@@ -97,6 +99,7 @@ def alone() -> None:
 
 
 def limit() -> None:
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
 
 

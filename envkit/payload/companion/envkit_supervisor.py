@@ -33,6 +33,7 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
+sys.dont_write_bytecode = True  # where a limit cuts files short, half a module would stay for every later run
 doings: Any = importlib.import_module("envkit_doing")
 
 SIGNAL = int(signal.SIGRTMAX) - 3  # as in envkit_companion
