@@ -105,3 +105,8 @@ def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Instal
     for index, step in reached(dockerfile):
         for install in step.installs:
             yield index, step, install
+
+
+def apart(prefix: str) -> bool:
+    """Whether a folder is an environment of its own, beside what the base has."""
+    return bool(re.search(r"/(?:\.?v?env|\.venv|venvs?|envs)(?:/|$)", prefix))

@@ -149,8 +149,9 @@ def _blind_upgrades(dockerfile: Dockerfile) -> Iterator[Install]:
     """The first upgrade of pip by that of Ubuntu 16.04 in each stage, where pip is called again."""
     told: set[Span] = set()
     for index in dockerfile.reachable:
-        if stack.said(dockerfile.stages[index].base.os) != "ubuntu16.04":
-            continue
+        base = dockerfile.stages[index].base
+        if stack.said(base.os) != "ubuntu16.04" or base.family not in ("os", "nvidia"):
+            continue  # images of frameworks bring a pip of their own
         steps = dockerfile.steps_of(index)
         if any("get-pip" in step.value for step in steps):
             continue
@@ -203,6 +204,9 @@ def _python_of(command: Command, step: Step, later: list[Step]) -> str:
 
 # The first release of each that has the glibc which the installer asks for.
 _GLIBC_SINCE = {"ubuntu": 20, "debian": 10, "centos": 8, "rockylinux": 8, "almalinux": 8, "ubi": 8, "rhel": 8}
+# Miniconda2 is of Python 2, and Miniconda without a number stayed at a release of 2015: ContinuumIO/anaconda-issues
+# issue 1494.
+_NEWEST_CONDA = pattern(r"(?:Mini|Ana)conda3-latest")
 
 
 def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -222,7 +226,7 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
                 if one.name not in ("miniconda", "anaconda"):
                     continue
                 asked += 1
-                newest = "latest" in one.url and "aarch64" not in one.url
+                newest = _NEWEST_CONDA.search(one.url) is not None and "aarch64" not in one.url
                 if newest and one.sure and one.span not in told:
                     told.add(one.span)
                     yield error(

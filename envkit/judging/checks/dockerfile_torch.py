@@ -11,7 +11,7 @@ from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._dockerfile import need_stages, need_torch, reached, unknown_if_unread
+from envkit.judging.checks._dockerfile import apart, need_stages, need_torch, reached, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, unreleased
@@ -218,7 +218,7 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
             continue  # the latter is for torch-rejected and torchvision-mismatch to say
         earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
-        beside = before.method == "base" and _apart(after)
+        beside = before.method == "base" and apart(after.prefix)
         one = after.install
         who = f"{one.name}{one.specifier} here" if one is not None and _chosen_by_another(after) else "this line"
         yield warning(
@@ -234,11 +234,6 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
 
 
 _IN_PLACE = "in its place"
-
-
-def _apart(torch: Torch) -> bool:
-    """Whether it goes into an environment of its own, so that the base's torch stays."""
-    return bool(re.search(r"/(?:\.?v?env|\.venv|venvs?|envs)(?:/|$)", torch.prefix))
 
 
 def _of_base(dockerfile: Dockerfile) -> Torch | None:
@@ -341,7 +336,7 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
         return None
     return warning(
         f"{base.reference} already contains torch, and this line puts {_named(torch)} "
-        + (f"beside it, into {torch.prefix}" if _apart(torch) else _IN_PLACE),
+        + (f"beside it, into {torch.prefix}" if apart(torch.prefix) else _IN_PLACE),
         torch.span,
         {
             base.reference: f"{base.span.place}, whose name suggests torch",

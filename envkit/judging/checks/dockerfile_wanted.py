@@ -9,7 +9,7 @@ from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import installs_of, need_stages, reached_installs
+from envkit.judging.checks._dockerfile import apart, installs_of, need_stages, reached_installs
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.records import dataclass
@@ -129,7 +129,8 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """A torch of a known release: ``at`` is its place among the installs, -1 for the base's, which no command did."""
+    """A torch: ``at`` is its place among the installs, -1 for the base's, which no command did; ``version`` is "" for
+    one whose release is not known or that no index has, which still takes the place of those before it."""
 
     version: str
     span: Span
@@ -144,7 +145,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = list(dockerfile.installs)
     commands = _commands(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
-    skip_if(not torches, "no exact version of torch is known")
+    skip_if(not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = 0, ""
     for at, one in enumerate(order):
         free = not one.version and not one.specifier and not one.marker and _lives(one, facts)
@@ -161,7 +162,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         asked += 1
         mine = commands.get(one.span, {})
         for met in _met(mine, at, one, torches):
-            misfit = fit.rejects(row, version, met.version, facts)
+            misfit = fit.rejects(row, version, met.version, facts) if met.version else None
             together = _together(mine, met.commands)
             if misfit is None or (free and (met.at > at or together)):
                 continue
@@ -187,15 +188,16 @@ def _lives(one: Install, facts: Facts) -> bool:
 
 
 def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Commands]) -> _There | None:
-    """A torch whose release is known; None for others and for NVIDIA's builds of unreleased ones."""
+    """A torch with its release where that is known and an index has it; None where its place is not known."""
     version = stack.said(torch.version)
-    if not version or not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv", "conda"):
-        return None
-    if torch.install is None:
+    one = torch.install
+    if not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv", "conda"):
+        version = ""
+    if one is None:
         return _There(version, torch.span, -1, torch.prefix, {})
-    if torch.install.url or torch.install.locked:
-        return None
-    span = torch.install.span
+    if one.url or one.locked:
+        version = ""
+    span = one.span
     at = next((n for n, one in enumerate(order) if one.name == "torch" and one.span == span), None)
     return None if at is None else _There(version, torch.span, at, torch.prefix, commands.get(span, {}))
 
@@ -203,7 +205,8 @@ def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Comm
 def _met(mine: _Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
     """The torches that a package meets: of its own command, the last one before it, then the one that stays."""
     near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
-    near = near or [each for each in torches if each.at < 0]
+    if not apart(one.prefix):
+        near = near or [each for each in torches if each.at < 0]
     together = [each for each in near if _together(mine, each.commands)]
     before = [each for each in near if each.at < at]
     yield from together or [*before[-1:], *near[-1:]]
