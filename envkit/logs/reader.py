@@ -400,7 +400,21 @@ class _File:
                 self._hear(line, said)
             return
         role = Role.ADVICE if part == tracebacks.CODE else _role(match, line, said)
+        if role is Role.ADVICE and part != tracebacks.CODE and match.signature.role is Role.ROOT:
+            # what only quotes an error may tell of a failure of its own
+            match, role = self._own(match, line, said) or (match, role)
         self._keep(line, match, role, said.quoted)
+
+    def _own(self, quoted: _Match, line: Line, said: LogMessage) -> tuple[_Match, Role] | None:
+        """What a line tells that quotes another failure, where it begins with that."""
+        rows = (row for row in self._matcher.rows(line.text) if row.signature.category == "not-gpu-env")
+        for row in rows:
+            found = row.search(line.text)
+            if found is not None and found.start() == 0 and row.signature is not quoted.signature:
+                match = _Match(row.signature, _values(found), "")
+                if (role := _role(match, line, said)) is not Role.ADVICE:
+                    return match, role
+        return None
 
     def _look_late(self, spoken: _ParsedLine) -> None:
         """Counts lines of a flood that were passed over."""
@@ -638,6 +652,9 @@ _STATE_COLUMN = re.compile(
     r"(?:,|\t|  |\|) ?(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)(?:,\"?|\t| {2,8}| {0,8}\| {0,8})"
     r"(?:[\w.]{1,40} ?(?:[Ee]rror|Exception): |[\w.]{0,40}(?:Error|Exception): ){0,2}(?:an? )?$"
 )
+# one side of a comparison that a test shows, and what stands between it and the other side
+_COMPARED = re.compile(r"\bAssertionError: (?:assert )?(?:not )?[bfr]?(?P<quote>['\"])[^'\"\n]{0,200}$")
+_WITH = re.compile(r".{0,300}['\"] (?:not in|in|==|!=|is|not found in|unexpectedly found in) ")
 _LEAD = 400  # characters before the words of an error that are looked at for what they stand in
 _NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
 # a line of source code that a compiler or BuildKit shows, by its number
@@ -674,6 +691,8 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if _DATA.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
         return True
     if lead.count("`") % 2 and _SPEAKER.search(near):
+        return True
+    if _COMPARED.search(near) and _WITH.match(line.text, len(lead)):
         return True
     if _NONE.match(line.text, len(lead) + _length(match, line.text[len(lead) :])):
         return True

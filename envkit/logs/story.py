@@ -11,6 +11,7 @@ The rules, in their order:
 4. What stands in the source code of a program is talk, line by line: what else is printed among it is evidence.
 5. An error that leaves its process whole (no memory, no such device), after which that process makes further steps and
    ends well or by an exception of its own, was survived: it is not where the failure began.
+   A file is read from its end for this: what a process survived late it was there to survive.
 6. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
 """
 
@@ -55,6 +56,7 @@ _PASSED = re.compile(
     r"|^test result: ok\. \d+ passed"
     r"|^100% tests passed\b"
 )
+_FAILED = re.compile(r"\[  FAILED  \]")
 # how tests begin
 _TESTING = re.compile(
     r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
@@ -65,7 +67,7 @@ _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 # what a program prints at each of its steps
 _STEP = re.compile(
     r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
-    r"|\d ?(?:it|samples|tokens)/s|\d%\|"
+    r"|\d ?(?:it|samples|tokens)/s|\d%\||HTTP/[\d.]{1,4}\" 2\d\d\b"
 )
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 # of the program's own: not indented, and no word of an error, of a warning or of a table's border
@@ -83,11 +85,22 @@ _ILL = re.compile(
 
 # words that no program ends with that ended well
 _BAD_END = re.compile(
-    r"(?i)\berrors?\b(?! ?[:=]? ?0)|\bfail|\babort|\bexit|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
+    r"(?i)(?<!\b0 )(?<!\bno )\berrors?\b(?! ?[:=]? ?0)|(?<!\b0 )(?<!\bno )\bfail(?!(?:ures?|ed) ?[:=]? "
+    r"?0\b)|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
     r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
     r"|\bnot (?:available|supported|found)\b|\bmissing\b"
 )
 _OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|device|driver|nvidia|\bhip\b|triton|kernel|memory")
+# the words of a check of arguments, which a library makes before it asks the GPU for anything
+_CHECKED = re.compile(
+    r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
+    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
+    r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
+)
+_OF_THE_GPU = re.compile(
+    r"(?i)compute.capab|\bsm_?\d|\b(?:ampere|hopper|turing|volta|blackwell|ada)\b|\bgpus?\b|driver|architecture|\bmemory\b"
+    r"|\bcuda (?:version|runtime|toolkit)|CUDA error|_STATUS_|cudaError|CUDA_ERROR"
+)
 # kinds that are told of by engines, compilers and the kernel, which end with them and go on to say what to read
 _OF_TOOLS = (
     *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
@@ -99,6 +112,7 @@ _MET = re.compile(
     r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
     r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
     r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
+    r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
     r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b|\bnext attempt\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
     r"|\brestart(?:ed|ing)\b"
@@ -113,8 +127,16 @@ _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken ther
 _TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
 )  # who writes however a program ends
+_COLUMN = re.compile(r"\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)")  # the first of a table
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
+# a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's
+_INTRODUCES = re.compile(
+    r"(?!Exception in thread|Process [\w-]{1,60}:$|Error executing job|Exception ignored|During handling|The above"
+    r"|Original |Root Cause|.{0,80}\b(?:rank|worker|engine|training|main|job|script|program)\b)"
+    r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
+    r"|\[[WE] \d{4}-\d\d-\d\d )"
+)
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
@@ -207,15 +229,142 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
     told = [event for event in told if not any(_holds(trace, event.line) for trace in ignored)]
     traced = [trace for trace in traced if trace not in ignored]
-    survived = [event for event in told if _survived(event, told, traced, seen[event.line.file])]
+    told, survived, traced, passed = _read_backwards(told, traced, seen)
+    files = tuple(_without(file, passed) for file in files)
     if not traced and not any(_ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
         survived += _noted_again(told, survived)
     events = _ordered((event for event in told if event not in survived), order)
-    traces = sorted(
-        (trace for trace in traced if not any(_holds(trace, event.line) for event in survived)),
-        key=lambda trace: (order[trace.line.file], trace.line.number),
-    )
+    traces = sorted(traced, key=lambda trace: (order[trace.line.file], trace.line.number))
     return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), tuple(_ordered(survived, order)))
+
+
+@dataclass
+class _End:
+    """What is left of a file, read from its end: what a process survived late it was there to survive, so that is no
+    end of it either."""
+
+    seen: FileSeen
+    events: list[Event]
+    traces: list[Traceback]
+    survived: list[Event] = field(default_factory=list)
+    passed: list[Traceback] = field(default_factory=list)
+    gone: list[Traceback] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Sort out what the process went on after."""
+        # the reader keeps one line of those that are equal: of a traceback that came again it is the event too
+        known = {event.line.text: event for event in self.events if event.role is Role.ROOT}
+        again = [
+            replace(known[trace.line.text], line=trace.line)
+            for trace in self.traces
+            if trace.line.text in known and trace.line.number > known[trace.line.text].line.number
+        ]
+        self.events += again
+        whole = self.seen
+        for event in sorted(self.events, key=lambda each: -each.line.number):
+            told = _is_tabled(event, whole) or any(_holds(trace, event.line) for trace in self.gone)
+            if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
+                self.events.remove(event)
+                self._leave([trace for trace in self.traces if _holds(trace, event.line)], event.line.number)
+                if event not in again:
+                    self.survived.append(event)
+        kept = {event.line.text for event in self.events if event not in again}
+        self.events = [event for event in self.events if event not in again or event.line.text not in kept]
+        loud = [event.line for event in self.events if event.role is Role.ROOT]
+        for trace in sorted(self.traces, key=lambda each: -each.line.number):
+            if trace not in self.traces:
+                continue
+            mine = _chain(trace, self.traces)
+            own = any(_holds(each, line) for each in mine for line in loud)
+            if own or not _is_introduced(mine[0], self.seen):
+                continue
+            if _worked_past(trace, self.traces, self.seen, loud):
+                self.passed += mine
+                self._leave(mine)
+
+    def _passed_on(self, event: Event) -> bool:
+        """Whether another exception was raised out of the one that an event is of: that one counts."""
+        return any(
+            _holds(each, event.line)
+            for trace in self.traces
+            if trace.within and trace.first.number > event.line.number
+            for each in _chain(trace, self.traces)[:-1]
+        )
+
+    def _leave(self, traces: Sequence[Traceback], number: int = 0) -> None:
+        """Take tracebacks out with those that they were raised out of, their lines and what introduces them; and the
+        line of a number."""
+        traces = [each for trace in traces for each in _chain(trace, self.traces)]
+        self.traces = [each for each in self.traces if each not in traces]
+        self.gone += traces
+        head, tail = (
+            tuple(
+                line
+                for line in part
+                if line.number != number and not any(_holds(trace, line) or _leads(line, trace) for trace in traces)
+            )
+            for part in (self.seen.head, self.seen.tail)
+        )
+        self.seen = replace(_without(self.seen, traces, number), head=head, tail=tail)
+
+
+def _read_backwards(
+    told: Iterable[Event], traced: Iterable[Traceback], seen: Mapping[str, FileSeen]
+) -> tuple[list[Event], list[Event], list[Traceback], list[Traceback]]:
+    """The events that ended something, those that were survived, and the same of tracebacks."""
+    ends = {name: _End(file, [], []) for name, file in seen.items()}
+    for event in told:
+        ends[event.line.file].events.append(event)
+    for trace in traced:
+        ends[trace.line.file].traces.append(trace)
+    for end in ends.values():
+        if end.events or end.traces:
+            end.look()
+    return (
+        [event for end in ends.values() for event in end.events],
+        [event for end in ends.values() for event in end.survived],
+        [trace for end in ends.values() for trace in end.traces],
+        [trace for end in ends.values() for trace in end.passed],
+    )
+
+
+def _chain(trace: Traceback, traces: Sequence[Traceback]) -> list[Traceback]:
+    """A traceback behind those that it was raised out of, the first of them first."""
+    found = [trace]
+    while found[0].within:
+        before = [
+            each
+            for each in traces
+            if each.line.process == trace.line.process and each.first.number < found[0].first.number
+        ]
+        if not before:
+            break
+        found.insert(0, max(before, key=lambda each: each.first.number))
+    return found
+
+
+def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, loud: Iterable[Line]) -> bool:
+    """Whether the process of a traceback that the program itself printed went on working, and nothing else ended it."""
+    if any(other.first.number > trace.line.number for other in traces):
+        return False
+    if any(line.number > trace.line.number for line in loud):
+        return False
+    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if same_process(line, trace.line)}
+    before = any(n < trace.first.number - 1 and is_output(line) for n, line in lines.items())
+    after = [line for n, line in lines.items() if n > trace.line.number and not _GOES_WITH.match(line.text)]
+    if any(_ILL.search(line.text) or _bad_end(line) for line in after):
+        return False
+    return len([line for line in after if is_output(line)]) >= (1 if before else _STEPS)
+
+
+def _is_introduced(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether a line of the program's own says what the traceback below it is."""
+    return any(_leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
+
+
+def _bad_end(line: Line) -> bool:
+    """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
+    return _BAD_END.search(line.text) is not None and _MET.search(line.text) is None
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -232,6 +381,13 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
         return False
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if not later:
+        if (
+            seen.tail
+            and seen.tail[-1].number > at
+            and _bad_end(seen.tail[-1])
+            and not _COLUMN.match(seen.tail[-1].text)
+        ):
+            return False
         loud = (line for line in seen.loud if line.number > at)
         return not any(_ILL.search(line.text) for line in (*after.values(), *loud)) and not any(
             other.role is Role.ROOT and other.line.number > max([at, *steps])
@@ -253,7 +409,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if stays(event):
         return _handled(event, events, traces, seen)
-    return any(asked(event, events, traces, seen) for asked in (_stepped_on, _outlived, _handled))
+    return any(asked(event, events, traces, seen) for asked in (_stepped_on, _outlived, _handled, _met))
 
 
 def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -320,20 +476,26 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
     own = next((trace for trace in traces if _holds(trace, event.line)), None)
-    if own is not None and not _is_logged(own, seen):
+    if own is not None and not _is_reported(_chain(own, traces)[0], seen):
         return False
     at = event.line.number if own is None else own.line.number
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if later:
-        stumbled = any(trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
+        told = event.line.level.lower() in ("info", "debug")  # what failed for want of something says more of it
+        stumbled = any(_stumbles(trace) if told else trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
         return not stumbled and _unrelated(later, event, events)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
     lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
     beside = _rest_of(event.line, lines)
+    said = words(own).splitlines()[1:] if own is not None else ()
     after = {
         number: line
         for number, line in lines.items()
-        if number > at and number not in beside and not _GOES_WITH.match(line.text) and not _TRACKER.match(line.text)
+        if number > at
+        and number not in beside
+        and line.text not in said
+        and not _GOES_WITH.match(line.text)
+        and not _TRACKER.match(line.text)
     }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     first = not any(number < at and is_output(line) for number, line in lines.items())
@@ -344,7 +506,28 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
         return False
-    return not any(_ILL.search(line.text) or _BAD_END.search(line.text) for line in after.values())
+    return not any(_ILL.search(line.text) or _bad_end(line) for line in after.values())
+
+
+def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a line says of the error itself what is done in its place, and what ended the program has no part in
+    it."""
+    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
+        return False
+    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS) or not _MET.search(event.line.text):
+        return False
+    if not traces or any(_holds(trace, event.line) for trace in traces):
+        return False
+    return not any(map(_stumbles, traces)) and _unrelated(traces, event, events, anyone=True)
+
+
+def _is_tabled(event: Event, seen: FileSeen) -> bool:
+    """Whether it stands in a column of a table that a program prints, with another row beside it."""
+    row = _COLUMN.match(event.line.text)
+    if row is None or event.line.source == "kernel" or event.line.level:
+        return False
+    beside = (line for line in (*seen.head, *seen.tail) if abs(line.number - event.line.number) == 1)
+    return any((other := _COLUMN.match(line.text)) is not None and other.end() == row.end() for line in beside)
 
 
 def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
@@ -362,17 +545,19 @@ def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
     return rest
 
 
-def _is_logged(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether a logger wrote it, behind a line of its own that warns: Python itself writes none with a level."""
+def _is_reported(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether the program wrote it, behind a line of its own that warns: Python itself writes none with a level."""
     before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
     return bool(trace.first.level) or any(
-        line.level.lower() not in _QUIET and same_process(line, trace.first) for line in before
+        (line.level.lower() not in _QUIET or _INTRODUCES.match(line.text)) and same_process(line, trace.first)
+        for line in before
     )
 
 
-def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]) -> bool:
-    """Whether exceptions that came after an error are of the program alone, and none passes on what another met."""
-    mine = [trace for trace in later if trace.line.process == event.line.process and trace.kind]
+def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event], *, anyone: bool = False) -> bool:
+    """Whether exceptions that came after an error are of the program alone, and none passes on what another met;
+    with ``anyone`` those of other processes of its too."""
+    mine = [trace for trace in later if trace.kind and (anyone or trace.line.process == event.line.process)]
     if len(mine) < len(later):
         return False
     names = [trace.kind.rpartition(".")[2] for trace in mine]
@@ -380,7 +565,7 @@ def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]
         return False
     if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, mine, strict=True)):
         return False
-    said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") for trace in mine)
+    said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") and not is_check(trace.message) for trace in mine)
     return not said and not any(
         other.category not in _INNOCENT and _holds(trace, other.line) for trace in mine for other in events
     )
@@ -422,6 +607,25 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     ]
 
 
+def words(trace: Traceback) -> str:
+    """The exception's message without the lines that other programs wrote below it.
+
+    More of it is what is indented, and what follows a colon, as the inner error of a compiler does.
+    """
+    lines = trace.message.splitlines()
+    kept = lines[:1]
+    for line in lines[1:]:
+        if not line[:1].isspace() and not kept[-1].rstrip().endswith((":", "(")):
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def is_check(message: str) -> bool:
+    """Whether a library refused an argument, and not the GPU or its driver."""
+    return bool(_CHECKED.search(message)) and not _OF_THE_GPU.search(message)
+
+
 def stays(event: Event) -> bool:
     """Whether it tells of a fault with which its process cannot go on: each later call of CUDA fails by it."""
     return event.has("sticky") or event.has("device")
@@ -448,11 +652,22 @@ def _holds(trace: Traceback, line: Line) -> bool:
     return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
 
 
-def _without(seen: FileSeen, traces: Sequence[Traceback]) -> FileSeen:
-    """The file without the loud lines of these tracebacks."""
-    if not any(trace.line.file == seen.name for trace in traces):
+def _without(seen: FileSeen, traces: Sequence[Traceback], number: int = 0) -> FileSeen:
+    """The file without the loud lines of these tracebacks, those that introduce them, and the one of a number."""
+    mine = [trace for trace in traces if trace.line.file == seen.name]
+    if not mine and not number:
         return seen
-    return replace(seen, loud=tuple(line for line in seen.loud if not any(_holds(trace, line) for trace in traces)))
+    kept = (
+        line
+        for line in seen.loud
+        if line.number != number and not any(_holds(trace, line) or _leads(line, trace) for trace in mine)
+    )
+    return replace(seen, loud=tuple(kept))
+
+
+def _leads(line: Line, trace: Traceback) -> bool:
+    """Whether it is the program's own line that introduces a traceback."""
+    return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None
 
 
 def _is_ignored(trace: Traceback) -> bool:
@@ -480,7 +695,13 @@ def _without_source(reading: Reading) -> Reading:
     into it is one.
     """
     code = {seen.name: is_code for seen in reading.files if (is_code := _source(seen)) is not None}
-    passed = {seen.name: line.number for seen in reading.files for line in seen.tail if _PASSED.search(line.text)}
+    passed = {
+        seen.name: line.number
+        for seen in reading.files
+        if not any(_FAILED.match(line.text) for line in seen.tail)
+        for line in seen.tail
+        if _PASSED.search(line.text)
+    }
     if not code and not passed:
         return reading
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, Role, Traceback
-from envkit.logs.story import Story
+from envkit.logs.story import Story, words
 
 Chain = tuple[Traceback, ...]
 
@@ -31,20 +31,6 @@ _PROBES = frozenset(
 def short_kind(trace: Traceback) -> str:
     """The exception's name without its module."""
     return trace.kind.rpartition(".")[2]
-
-
-def words(trace: Traceback) -> str:
-    """The exception's message without the lines that other programs wrote below it.
-
-    More of it is what is indented, and what follows a colon, as the inner error of a compiler does.
-    """
-    lines = trace.message.splitlines()
-    kept = lines[:1]
-    for line in lines[1:]:
-        if not line[:1].isspace() and not kept[-1].rstrip().endswith((":", "(")):
-            break
-        kept.append(line)
-    return "\n".join(kept)
 
 
 def is_wrapper(trace: Traceback) -> bool:

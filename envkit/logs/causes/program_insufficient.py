@@ -25,7 +25,9 @@ _WRAPPER = re.compile(
 )
 _ENDED_WELL = re.compile(
     r"\b(?:completed|finished|ended) (?:successfully|without errors?)\b|\bshut(?:ting)? down cleanly\b"
-    r"|\bjob finished\b|\b[Tt]raining (?:has )?(?:finished|completed?|done)\b|\ball \d{1,6} \w{1,30} done\b"
+    r"|\b(?:job|benchmarks?|search|sweep|evaluation|study|tuning|export|conversion) (?:is |has |was )?"
+    r"(?:finished|completed?|done)\b|\b(?P<all>\d{1,9}) (?:of|out of|/) (?P=all) \w+ (?:answered|served|processed)\b"
+    r"|\b[Tt]raining (?:has )?(?:finished|completed?|done)\b|\ball \d{1,6} \w{1,30} done\b"
 )
 # what a wrapper or a tool says last where nothing failed: pytest has its own (story.py)
 _NOTHING_FAILED = re.compile(

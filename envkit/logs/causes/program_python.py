@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, stated
-from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling, words
+from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
-from envkit.logs.story import STUMBLES, Story
+from envkit.logs.story import STUMBLES, Story, is_check, words
 
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
@@ -28,16 +28,6 @@ _NAMED = re.compile(rf"\b(?:{'|'.join(sorted(_NAMING))}): ?(?P<message>.*)")
 _GPU_FAULT = re.compile(
     r"CUDA error|cudaError|CUDA_ERROR|\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
     r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
-)
-# the words of a check of arguments, which a library makes before it asks the GPU for anything
-_CHECKED = re.compile(
-    r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
-    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
-    r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
-)
-_OF_THE_GPU = re.compile(
-    r"(?i)compute.capab|\bsm_?\d|\b(?:ampere|hopper|turing|volta|blackwell|ada)\b|\bgpus?\b|driver|architecture|\bmemory\b"
-    r"|\bcuda (?:version|runtime|toolkit)|CUDA error|_STATUS_|cudaError|CUDA_ERROR"
 )
 _NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")
 _LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
@@ -123,7 +113,7 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         decide = "what the first of these lines means"
         yield Hypothesis(OPEN if gpu else INNOCENT, cause, strength, (said, *lines), why, decide)
         return
-    if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken) and not _is_check(message):
+    if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken) and not is_check(message):
         why = f"{short_kind(trace)}{where} speaks of the GPU in words that no rule knows: {shortened(message)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "what the call before it returned")
         return
@@ -142,11 +132,6 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def says_a_name(text: str) -> bool:
     """Whether a line is an exception whose message repeats names of the program's, and no fault of the GPU's."""
     return _NAMED.search(text) is not None and not _GPU_FAULT.search(text)
-
-
-def _is_check(message: str) -> bool:
-    """Whether a library refused an argument, and not the GPU or its driver."""
-    return bool(_CHECKED.search(message)) and not _OF_THE_GPU.search(message)
 
 
 def reader_gone(story: Story, facts: Facts) -> Iterator[Hypothesis]:
