@@ -177,7 +177,7 @@ def test_a_program_on_a_busy_machine_has_its_budget_without_its_waiting() -> Non
 
 
 def test_the_next_look_waits_by_what_the_last_one_cost() -> None:
-    clock, roots, spent = waits.Waits(), [os.getpid()] * 4000, 0.0  # a machine with many processes
+    clock, roots, spent = waits.Waits(), [os.getpid()] * 20_000, 0.0  # a machine with many processes
     found: dict[int, float] = {}
     while not found:
         before = time.thread_time()
