@@ -217,7 +217,7 @@ def test_a_planted_reason_is_told_on_a_cpu_and_its_twin_is_not_blamed(name: str,
 
 
 @torches.needs_torch
-@pytest.mark.slow  # two ranks import torch
+@pytest.mark.nightly  # beside other work both ranks wait for a processor, and neither for the other
 def test_a_rank_that_waits_is_told(tmp_path: Path) -> None:
     found = ran(tmp_path, *RANKS, "fault")
     assert found["findings"][0]["kind"] == "rank-waits" and "for rank 1" in found["cause"] and places(found) & MARKED
