@@ -1,12 +1,14 @@
 """Runs programs that were made to fail, and keeps what they print, with the cause that was planted.
 
     python tests/printed/run.py gpus.toml --out raw.json [--only NAME] [--jobs 4] [--gpus 4] [--limit-s 560]
+    python tests/printed/run.py gpus.toml --out raw.json --folder /srv/job
     python tests/printed/run.py --keep raw.json [--tag t26]   # into tests/data/printed and printed.jsonl
 
 The first needs only the standard library and, for the programs, the Python that `--python` names.  Each program runs
 in a folder of its own, plain and in one other dress: as a job with what comes before it, under torchrun with the rank
 before each line, or with what an engine, a cluster, a service or a CI puts there.  The text is what was printed, but
-that folders, the machine's name and addresses are replaced.  The document is written again after each program.
+that folders, the machine's name and addresses are replaced; in the folder that `--folder` names, which each program
+finds empty, nothing is replaced.  The document is written again after each program.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -39,7 +41,8 @@ HERE = Path(__file__).resolve().parent
 TEXTS = HERE.parent / "data" / "printed"
 LIST = HERE.parent / "data" / "printed.jsonl"
 HELD_OF = 3  # one program of so many is set aside, by the hash of its name
-_LATER = "n22-"  # what begins the names of programs that were written after the rules, whose texts are set aside whole
+# What begins the names of programs that were written after the rules, whose texts are set aside whole, by their part.
+_WRITTEN_AFTER = {"n22-": "later", "p25-": "unseen"}
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
     _STAMPED: "%Y-%m-%dT%H:%M:%S.%f000Z stdout F ",
@@ -72,9 +75,10 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("held", "later")."""
-    if name.startswith(_LATER):
-        return "later"
+    """Whether a program's texts may be looked at ("tune") or are set aside ("unseen", before it "held" and "later")."""
+    for begins, part in _WRITTEN_AFTER.items():
+        if name.startswith(begins):
+            return part
     return "held" if number_of(name) % HELD_OF == 0 else "tune"
 
 
@@ -137,9 +141,25 @@ def cleaned(text: str, known: list[tuple[str, str]]) -> str:
     return _URL.sub(r"\1mirror.example.org", text)
 
 
-def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: str = "") -> dict[str, Any]:
-    """One run: what was printed, how it ended, how long it took; ``gpus`` are those that it sees, "" for all."""
-    with tempfile.TemporaryDirectory(prefix="printed-") as made:
+@contextmanager
+def emptied(path: Path) -> Iterator[str]:
+    """A folder of that very name, made anew and removed afterwards."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield str(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def printed(
+    name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: str = "", at: Path | None = None
+) -> dict[str, Any]:
+    """One run: what was printed, how it ended, how long it took.
+
+    ``gpus`` are those that it sees, "" for all; it runs in the folder ``at``, and its text is then kept as it came.
+    """
+    with emptied(at) if at else tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
         for beside in ("before.py", "slurm.sh"):
             shutil.copy(HERE / beside, folder / beside)
@@ -173,13 +193,17 @@ def printed(name: str, entry: Mapping[str, Any], dress: str, python: str, gpus: 
             lines.append(said.encode())
         ended = late.finished.is_set()
         late.cancel()
-        known = list(replacements(folder, python))
-        text = cleaned(b"".join(lines).decode("utf-8", "replace"), known)
+        known = [] if at else list(replacements(folder, python))
+
+        def kept(said: str) -> str:
+            return said if at else cleaned(said, known)
+
+        text = kept(b"".join(lines).decode("utf-8", "replace"))
         cut = len(text) > _MOST
         if cut:
             text = text[: _MOST // 2] + text[-_MOST // 2 :]
         files = {
-            path.name: cleaned(path.read_text(errors="replace"), known)[:_MOST]
+            path.name: kept(path.read_text(errors="replace"))[:_MOST]
             for pattern in entry.get("keeps", ())
             for path in sorted(folder.glob(pattern))
         }
@@ -241,14 +265,14 @@ def run(chosen: argparse.Namespace) -> int:
         if time.monotonic() - begun + min(20.0, programs[name].get("seconds", _EACH_S)) > chosen.limit_s:
             kept.put("not_run", f"{name}/{dress}")
             return
-        found = printed(name, programs[name], dress, chosen.python, gpus)
+        found = printed(name, programs[name], dress, chosen.python, gpus, chosen.folder)
         kept.put("outputs", found)
         how = f"exit {found['exit']}, {found['seconds']} s, {len(found['text'])} characters"
         print(f"{name}/{dress} on {gpus or 'all'}: {how}{', stopped' if found['ended'] else ''}", flush=True)
 
     jobs = [(name, dress) for name, entry in programs.items() for dress in dresses(name, entry)]
     if not chosen.gpus:
-        with ThreadPoolExecutor(chosen.jobs) as pool:
+        with ThreadPoolExecutor(1 if chosen.folder else chosen.jobs) as pool:
             list(pool.map(one, [job for job in jobs if not programs[job[0]].get("alone")]))
         for job in jobs:
             if programs[job[0]].get("alone"):
@@ -314,7 +338,7 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    print(f"{len(rows)} texts: {parts['tune']} to tune to, {parts['held']} and {parts['later']} set aside")
+    print(f"{len(rows)} texts, of which {parts['unseen']} are set aside")
     return 0
 
 
@@ -348,6 +372,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("raw.json"))
     parser.add_argument("--only", help="a regular expression of names")
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--folder", type=Path, help="where each program runs, one after another; emptied for each")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs to spread the programs over; 0: each sees all")
     parser.add_argument("--limit-s", type=float, default=3600.0, help="after which no further program is started")
     parser.add_argument("--python", default=sys.executable)
