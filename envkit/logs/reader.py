@@ -655,6 +655,11 @@ _STATE_COLUMN = re.compile(
 # one side of a comparison that a test shows, and what stands between it and the other side
 _COMPARED = re.compile(r"\bAssertionError: (?:assert )?(?:not )?[bfr]?(?P<quote>['\"])[^'\"\n]{0,200}$")
 _WITH = re.compile(r".{0,300}['\"] (?:not in|in|==|!=|is|not found in|unexpectedly found in) ")
+# what was met by another run, and a line of a list of changes
+_EARLIER = re.compile(r"(?i)\b(?:previous|earlier|prior) (?:run|attempt|job|try|session|launch)\b")
+_CHANGE = re.compile(
+    r"\s*(?:[-*+] )?(?:\[?v?\d{1,3}\.\d[\w.]*\]?:? )?(?i:fix(?:ed|es)?|bugfix|resolve[sd]?)\b(?:\(\w{1,20}\))?[: ]"
+)
 _LEAD = 400  # characters before the words of an error that are looked at for what they stand in
 _NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
 # a line of source code that a compiler or BuildKit shows, by its number
@@ -691,6 +696,8 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if _DATA.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
         return True
     if lead.count("`") % 2 and _SPEAKER.search(near):
+        return True
+    if _EARLIER.search(near) or _CHANGE.match(lead):
         return True
     if _COMPARED.search(near) and _WITH.match(line.text, len(lead)):
         return True

@@ -127,7 +127,8 @@ _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken ther
 _TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
 )  # who writes however a program ends
-_COLUMN = re.compile(r"\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)")  # the first of a table
+# the first of a table, but for what Kubernetes tells of a Pod
+_COLUMN = re.compile(r"(?!.{0,60}\b(?:Warning|Normal) {2,})\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)")
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
 # a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's

@@ -216,7 +216,9 @@ def _cause(trace: Traceback) -> str:
     in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
-    if kind == "AttributeError" and (_MODULE_LACKS.search(message) or (in_library and "NoneType" not in message)):
+    if kind == "AttributeError" and (
+        _MODULE_LACKS.search(message) or (in_library and "has no attribute" in message and "NoneType" not in message)
+    ):
         return "version-mismatch"
     if kind == "TypeError" and "unexpected keyword argument" in message:
         return "version-mismatch"
