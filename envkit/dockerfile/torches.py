@@ -101,7 +101,9 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
     if row is None or exact is None:
         return None
     known = there.version.value if there is not None else None
-    if not install.version and (known is None or _parts(known) == _parts(exact[1])):
+    if not install.version and known is None and not _surely_older(there, exact[1], facts):
+        return None
+    if not install.version and known is not None and _parts(known) == _parts(exact[1]):
         return None
     if known is not None and _parts(known) == _parts(exact[1]):
         return None
@@ -113,6 +115,13 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         return replace(found, install=install)
     why = f"{install.span.place} names no release of {install.name}, which decides it"
     return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+def _surely_older(there: Torch | None, version: str, facts: Facts) -> bool:
+    """Whether the torch that is there has a CUDA of which no release as new as ``version`` was built."""
+    cuda = there.cuda.value if there is not None and there.method != "base" and not there.cuda.missing else None
+    newest = facts.newest_torch(f"cu{cuda.replace('.', '')}") if cuda else ""
+    return bool(newest) and _parts(newest) < _parts(version)
 
 
 _EXACT = pattern(r"==\s*([0-9]+(?:\.[0-9]+)+)")

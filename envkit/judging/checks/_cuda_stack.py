@@ -132,6 +132,15 @@ def _bounds(near: Iterable[Install], facts: Facts) -> Iterator[str]:
 _LOWER_BOUNDS = pattern(r"(?:\s*>=?\s*[\w.+]+\s*,?)*")
 
 
+def held_to_unknown(one: Install, facts: Facts) -> bool:
+    """Whether it asks for one torch, and which one that is nobody read."""
+    return (
+        one.name in _PINNING
+        and _held_back(one)
+        and not (one.version and (facts.torch_need(one.name, one.version) or facts.torches_of(one.name, one.version)))
+    )
+
+
 def _held_back(install: Install) -> bool:
     """Whether what asks for a package lets its newest release not in: lower bounds alone do."""
     return bool(install.version or install.url or not _LOWER_BOUNDS.fullmatch(install.specifier))
@@ -180,17 +189,29 @@ def implied(dockerfile: Dockerfile, facts: Facts) -> Implied | None:
     if not (dockerfile.base.torch.is_unsupported or dockerfile.base.family in ("os", "nvidia", "python")):
         return None
     for one in dockerfile.installs:
-        plain = one.sure and not (one.constraint or one.locked or one.marker or one.url or "--no-deps" in one.options)
-        if not plain or one.manager not in ("pip", "uv") or one.name in _TORCHS_OWN:
-            continue
-        rows = facts.torch_needs_of.get(one.name, ())
-        row = (facts.torch_need(one.name, one.version) if one.version else rows[-1]) if rows else None
-        if row is None or row.torch is None or not (row.torch or row.note == ANY_TORCH):
-            continue
-        version, _ = pin(row.torch)
-        asked = replace(one, name="torch", specifier=row.torch, version=version, local="", extras=())
-        return Implied(one, of_install(asked, dockerfile.installs, dockerfile.base, facts))
+        torch = along_with(one, dockerfile, facts) if one.name not in _TORCHS_OWN else None
+        if torch is not None:
+            return Implied(one, torch)
     return None
+
+
+def along_with(one: Install, dockerfile: Dockerfile, facts: Facts) -> Torch | None:
+    """The torch that pip and uv surely bring for a package which requires it, where none is there; else None."""
+    plain = one.sure and not (one.constraint or one.locked or one.marker or one.url or "--no-deps" in one.options)
+    if not plain or one.manager not in ("pip", "uv"):
+        return None
+    rows = facts.torch_needs_of.get(one.name, ())
+    row = (facts.torch_need(one.name, one.version) if one.version else rows[-1]) if rows else None
+    mates = facts.torches_of(one.name, one.version) if one.version and row is None else ()
+    if row is not None and row.torch is not None and (row.torch or row.note == ANY_TORCH):
+        wanted = row.torch
+    elif len(mates) == 1:
+        wanted = f"=={mates[0]}"
+    else:
+        return None
+    version, _ = pin(wanted)
+    asked = replace(one, name="torch", specifier=wanted, version=version, local="", extras=())
+    return of_install(asked, dockerfile.installs, dockerfile.base, facts)
 
 
 def row_of(torch: Torch | None, facts: Facts) -> TorchRow | None:

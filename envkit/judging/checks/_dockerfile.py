@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.files import MISSING, NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
@@ -110,3 +111,32 @@ def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Instal
 def apart(prefix: str) -> bool:
     """Whether a folder is an environment of its own, beside what the base has."""
     return bool(re.search(r"/(?:\.?v?env|\.venv|venvs?|envs)(?:/|$)", prefix))
+
+
+Commands = Mapping[int, int | None]  # by the number of a step, the place of a command in it
+
+
+def commands_of(dockerfile: Dockerfile) -> Mapping[Span, Commands]:
+    """By the place of an install, the steps that do it, each with its command's place: the one around it, or the only
+    one that names its file; None where that is not sure."""
+    made: dict[Span, dict[int, int | None]] = {}
+    for number, step in enumerate(dockerfile.steps):
+        around: dict[Span, list[int]] = {}
+        for at, (_, own) in enumerate(installs_of(step)):
+            for one in own:
+                around.setdefault(one.span, []).append(at)
+        for span in dict.fromkeys(one.span for one in step.installs):
+            places = list(dict.fromkeys(around.get(span, ()))) or _naming(step, posixpath.basename(span.path))
+            made.setdefault(span, {})[number] = places[0] if len(places) == 1 else None
+    return made
+
+
+def _naming(step: Step, file: str) -> list[int]:
+    """The places of the commands that name a file."""
+    return [at for at, each in enumerate(step.commands) if any(word.endswith(file) for word in each.args)]
+
+
+def together(mine: Commands, theirs: Commands) -> bool:
+    """Whether one command installs both, so that its resolver has to fit them."""
+    step = min(mine.keys() & theirs.keys(), default=None)
+    return step is not None and mine[step] is not None and mine[step] == theirs[step]

@@ -11,13 +11,22 @@ from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._dockerfile import apart, need_stages, need_torch, reached, unknown_if_unread
+from envkit.judging.checks._dockerfile import (
+    apart,
+    commands_of,
+    need_stages,
+    need_torch,
+    own,
+    reached,
+    together,
+    unknown_if_unread,
+)
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, unreleased
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
 
 
@@ -212,6 +221,8 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
     added = [torch for torch in torches if torch.method != "base"]
     if added and not _of_base(dockerfile) and (moved := _nameless(dockerfile, added[0], facts)) is not None:
         yield moved
+    if added and (first := _along(dockerfile, torches[0], facts)) is not None:
+        yield first
     for before, after in pairwise(torches):
         why = _differs(before, after, facts)
         if not why or (_chosen_by_another(after) and _release_of_index(before)):
@@ -234,6 +245,46 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
 
 
 _IN_PLACE = "in its place"
+
+
+def _along(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None:
+    """A package of an earlier command brought today's torch along, and the first one that is named takes its place."""
+    one, version, base = torch.install, stack.said(torch.version), dockerfile.base
+    if one is None or not version or one.name != "torch" or one.manager not in ("pip", "uv"):
+        return None
+    if any(each.span.path != one.span.path or each.span.line <= one.span.line for each in own(dockerfile.unread)):
+        return None  # it may have brought this very torch before
+    if not (base.torch.is_unsupported or base.family in ("os", "nvidia", "python")):
+        return None
+    order, commands = list(dockerfile.installs), commands_of(dockerfile)
+    at = next((n for n, each in enumerate(order) if each.name == "torch"), 0)
+    mine = commands.get(one.span, {})
+    for by in order[:at]:
+        place = commands.get(by.span, {})
+        if together(mine, place) or (by.prefix and one.prefix and by.prefix != one.prefix):
+            continue
+        brings = stack.along_with(by, dockerfile, facts)
+        if brings is None or (by.specifier and not by.version):
+            continue
+        beside = [each for each in order[:at] if each is by or together(place, commands.get(each.span, {}))]
+        if any(stack.held_to_unknown(each, facts) for each in beside):
+            continue
+        asked = [found for each in beside if (found := stack.along_with(each, dockerfile, facts)) is not None]
+        today = _today(by, asked, facts)
+        if not today or (_release(today) == _release(version) and not _other_cuda(today, torch, facts)):
+            continue
+        row = next(iter(facts.torch_builds(today)), None)
+        return warning(
+            f"{by.span.place} installs {by.name}{by.specifier}, which brings torch {today} along, and this line puts "
+            f"{_named(torch)} {_IN_PLACE}",
+            torch.span,
+            {
+                f"{by.name} brings torch {today}": by.span.place if row is None else cited(row),
+                version: torch.span.place,
+            },
+            "install torch before what requires it, with the version and the index of this line",
+        )
+    return None
 
 
 def _of_base(dockerfile: Dockerfile) -> Torch | None:
@@ -267,6 +318,8 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     install = after.install
     if install is None:
         return ""
+    if not (old or new) and before.method != "base" and _chosen_by_another(after):
+        return after.span.place  # which comes only where it is another one
     if (old == new or not (old and new)) and _changes_cuda(before, after, install, new):
         return after.cuda.via or after.span.place
     if not old:
@@ -344,6 +397,24 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
         },
         "start from a base without torch, or from a tag of the base with the torch that is wanted",
     )
+
+
+def _today(by: Install, asked: list[Torch], facts: Facts) -> str:
+    """The torch that a command brings for packages which require it, "" where that is not determined."""
+    exact = next((version for one in asked if (version := stack.said(one.version))), "")
+    if exact or by.extra_indexes or by.find_links or not by.python:
+        return exact
+    if by.index and not variant_of(by.index):
+        return ""
+    bounds = ",".join(one.install.specifier for one in asked if one.install is not None and one.install.specifier)
+    wanted = replace(by, name="torch", version="", specifier=bounds)
+    return newest_for(wanted, variant_of(by.index) or None, facts)
+
+
+def _other_cuda(release: str, torch: Torch, facts: Facts) -> bool:
+    """Whether a torch is of another CUDA than the default build of its release."""
+    default = next((row for row in facts.torch_builds(release) if row.default), None)
+    return default is not None and bool(stack.said(torch.cuda)) and str(default.cuda) != stack.said(torch.cuda)
 
 
 # ---------------------------------------------------------------- for the CPU

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
-from envkit.judging.checks._dockerfile import apart, installs_of, need_stages, reached_installs
+from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.records import dataclass
-from envkit.subjects.dockerfile import Dockerfile, Install, Step, Torch
+from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 
 _DROPPED_AFTER = 6  # months
 _FAMILY = ("torch", "torchvision", "torchaudio")
 _FROM_INDEX = ("pip", "uv")
-_Commands = Mapping[int, int | None]  # by the number of a step, the place of a command in it
 
 
 def _asked(dockerfile: Dockerfile, *names: str) -> Iterator[Install]:
@@ -136,14 +134,14 @@ class _There:
     span: Span
     at: int
     prefix: str
-    commands: _Commands
+    commands: Commands
 
 
 def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that is there is one that the pinned packages ask for.  Source: Requires-Dist in their METADATA."""
     need_stages(dockerfile)
     order = list(dockerfile.installs)
-    commands = _commands(dockerfile)
+    commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
     skip_if(not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = 0, ""
@@ -163,10 +161,10 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         mine = commands.get(one.span, {})
         for met in _met(mine, at, one, torches):
             misfit = fit.rejects(row, version, met.version, facts) if met.version else None
-            together = _together(mine, met.commands)
-            if misfit is None or (free and (met.at > at or together)):
+            joined = together(mine, met.commands)
+            if misfit is None or (free and (met.at > at or joined)):
                 continue
-            severity, so = _effect(dockerfile, at, one, met, together, row.torch)
+            severity, so = _effect(dockerfile, at, one, met, joined, row.torch)
             message = misfit.message.replace("the file pins", "here is")
             there = {f"torch {met.version}": met.span.place}
             yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
@@ -187,7 +185,7 @@ def _lives(one: Install, facts: Facts) -> bool:
     return 12 * years + months <= _DROPPED_AFTER
 
 
-def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Commands]) -> _There | None:
+def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, Commands]) -> _There | None:
     """A torch with its release where that is known and an index has it; None where its place is not known."""
     version = stack.said(torch.version)
     one = torch.install
@@ -202,21 +200,21 @@ def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, _Comm
     return None if at is None else _There(version, torch.span, at, torch.prefix, commands.get(span, {}))
 
 
-def _met(mine: _Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
+def _met(mine: Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
     """The torches that a package meets: of its own command, the last one before it, then the one that stays."""
     near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
     if not apart(one.prefix):
         near = near or [each for each in torches if each.at < 0]
-    together = [each for each in near if _together(mine, each.commands)]
+    joined = [each for each in near if together(mine, each.commands)]
     before = [each for each in near if each.at < at]
-    yield from together or [*before[-1:], *near[-1:]]
+    yield from joined or [*before[-1:], *near[-1:]]
 
 
 def _effect(
-    dockerfile: Dockerfile, at: int, one: Install, met: _There, together: bool, wanted: str
+    dockerfile: Dockerfile, at: int, one: Install, met: _There, joined: bool, wanted: str
 ) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
-    if together:
+    if joined:
         return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
     if met.at > at:
         return Severity.WARNING, ", which is installed over the one that it was made for"
@@ -226,29 +224,3 @@ def _effect(
         return Severity.WARNING, ", and a constraint holds that one"
     by = f" by torch{wanted}" if wanted.startswith("==") else ""
     return Severity.WARNING, f", so {one.manager} replaces it{by}"
-
-
-def _commands(dockerfile: Dockerfile) -> Mapping[Span, _Commands]:
-    """By the place of an install, the steps that do it, each with its command's place: the one around it, or the only
-    one that names its file; None where that is not sure."""
-    made: dict[Span, dict[int, int | None]] = {}
-    for number, step in enumerate(dockerfile.steps):
-        around: dict[Span, list[int]] = {}
-        for at, (_, own) in enumerate(installs_of(step)):
-            for one in own:
-                around.setdefault(one.span, []).append(at)
-        for span in dict.fromkeys(one.span for one in step.installs):
-            places = list(dict.fromkeys(around.get(span, ()))) or _naming(step, posixpath.basename(span.path))
-            made.setdefault(span, {})[number] = places[0] if len(places) == 1 else None
-    return made
-
-
-def _naming(step: Step, file: str) -> list[int]:
-    """The places of the commands that name a file."""
-    return [at for at, each in enumerate(step.commands) if any(word.endswith(file) for word in each.args)]
-
-
-def _together(mine: _Commands, theirs: _Commands) -> bool:
-    """Whether one command installs both, so that its resolver has to fit them."""
-    step = min(mine.keys() & theirs.keys(), default=None)
-    return step is not None and mine[step] is not None and mine[step] == theirs[step]
