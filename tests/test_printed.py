@@ -27,9 +27,12 @@ OPEN = ("capture-first-matmul", "compile-own-mistake", "cupy-no-cuda", "docker-p
 SURE = 0.8
 # Least shares of right kinds, causes and evidence.  "held" and "later" were set aside until they were opened; "unseen"
 # are programs of somebody who had not seen the rules: what was right when the rules first met them.
-LEAST = {"tune": (0.97, 0.97, 0.97), "held": (0.97, 0.97, 0.97), "later": (0.87, 0.85, 0.92), "unseen": (0.0, 0.0, 0.0)}
-# Parts that were written after the rules; of these no single text is asked for.
-WRITTEN_AFTER = ("later", "unseen")
+LEAST = {
+    "tune": (0.97, 0.97, 0.97),
+    "held": (0.97, 0.97, 0.97),
+    "later": (0.97, 0.97, 0.97),
+    "unseen": (0.89, 0.80, 0.87),
+}
 
 
 @cache
@@ -51,15 +54,13 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
     assert sorted(path.name.removesuffix(".gz").removesuffix(".txt") for path in TEXTS.iterdir()) == sorted(
         row.id for row in listed
     )
-    earlier = [row for row in listed if row.part not in WRITTEN_AFTER]
+    earlier = [row for row in listed if row.part in ("tune", "held")]
     assert 0.25 < sum(row.part == "held" for row in earlier) / len(earlier) < 0.4
     assert {row.part for row in listed} == LEAST.keys()
 
 
 @pytest.mark.slow  # explains hundreds of whole outputs
-@gathered(
-    row.id for row in public_logs.expectations(LIST) if row.part not in WRITTEN_AFTER and not row.id.startswith(OPEN)
-)
+@gathered(row.id for row in public_logs.expectations(LIST) if row.part != "unseen" and not row.id.startswith(OPEN))
 def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     row, answer = next(each for each in answers() if each[0].id == id)
     wrong = public_logs.hold(row, answer, public_logs.Figures())
