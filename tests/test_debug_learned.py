@@ -135,6 +135,9 @@ def test_a_profile_is_for_a_command_that_works_when_its_time_is_up(tmp_path: Pat
         "/nsys", "profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--duration=60",
         "--force-overwrite=true", "--output", "/f/profile", *COMMAND,
     )  # fmt: skip
+    brief = decided(replace(state_of(tmp_path, busy=0.5, **slow), stage_s=30.0), "profile")
+    assert isinstance(brief, StagePlan) and brief.around is not None
+    assert "--duration=15" in brief.around(COMMAND, "/f"), "nsys writes its report in the rest of the time"
     for more in ({"busy": 0.49, **slow}, {"busy": 1.0}, {"busy": 1.0, "cuda": (), **slow}):
         assert why(state_of(tmp_path, **more), "profile") == (False, "the command does not just take long")
     missing = decided(state_of(tmp_path, "", {}, busy=1.0, **slow), "profile")

@@ -127,6 +127,19 @@ def test_a_list_of_tensors_is_named_and_told_from_a_graph() -> None:
     assert found.kind == "leak-tensors" and "`self.seen` in /w/train.py:41 keeps 16 tensors: 256 MiB" in found.said
 
 
+def test_lines_that_hold_as_much_are_named_together_and_a_small_one_is_not() -> None:
+    """As on an H200 in `callbacks` of served_programs.py: each callback keeps a batch and what came of it."""
+    holders = {step: [holder("seen", n, bytes=32 * MIB * n)] for step, n in STEPS.items()}
+    small = {at: [{**each, "address": each["address"] + 1} for each in blocks[1:]]
+             for at, blocks in grows(STEPS, 40, 2 * MIB).items()}  # fmt: skip
+    alike = {at: [{**each, "address": each["address"] + 2} for each in blocks[1:]]
+             for at, blocks in grows(STEPS, 39, 12 * MIB).items()}  # fmt: skip
+    sizes = {at: [*blocks, *small[at], *alike[at]] for at, blocks in grows(STEPS).items()}
+    (found,) = memory.judge([record(sizes, holders)], failed=False).findings
+    assert found.kind == "leak-tensors" and [each.line for each in found.places] == [41, 38, 39]
+    assert "allocated at /w/train.py:38 and /w/train.py:39, 30.0 MiB more" in found.said
+
+
 def test_a_running_sum_keeps_the_graph_of_all_steps() -> None:
     holders = {step: [holder("running", 1, graphs=1, nodes=5 * step)] for step in STEPS}
     (found,) = memory.judge([record(grows(STEPS), holders)], failed=False).findings

@@ -88,6 +88,21 @@ def test_a_queue_that_runs_dry_at_an_item_is_told_with_its_line() -> None:
     )
 
 
+def test_long_work_after_a_wait_is_the_work_of_its_line_and_short_work_is_of_the_wait() -> None:
+    """As on an H200 in `records` of served_programs.py, where a batch is parsed while the GPU has nothing to do."""
+    lines = [line(212, "torch.cuda.synchronize()", 0.7), line(206, "values = json.loads(text)", 0.2)]
+    waited = [kernel(0, 30), event("cuda_runtime", "cudaDeviceSynchronize", 1, 29.1)]
+    ends = [event("cuda_runtime", "cudaLaunchKernel", 99, 1), kernel(99.9, 0.1)]
+
+    def told(*more: dict[str, Any]) -> list[tuple[str, int]]:
+        named = process([*waited, *more, *ends], lines, devices=[H200], device=0, tf32=False)
+        return [(each.kind, each.places[0].line) for each in slow.judge([named], FACTS).findings]
+
+    assert told() == [("host", 206)]
+    assert told(*(event("cpu_op", "aten::mul", 30 + at / 2, 0.1) for at in range(138))) == [("sync", 212)]
+    assert told(*(event("cpu_op", "aten::mul", 31 + 2 * at, 0.1) for at in range(10))) == [("host", 206)]
+
+
 def test_many_small_kernels_are_told_from_a_cpu_that_works() -> None:
     small = [kernel(at / 4, 0.005) for at in range(400)]
     lines = [line(12, "state = state * 0.9", 0.7)]

@@ -272,7 +272,7 @@ The exception was triggered at PC 0x7fffd8f9e3b0  add_quads(float const*)  (quad
 def test_a_core_dump_of_the_gpu_names_the_line_of_the_exception() -> None:
     fault = cores.read(CORE)
     assert fault is not None
-    assert (fault.kernel, fault.problem, fault.place.where) == ("add_quads", "misaligned", "quad.cu:9")
+    assert (fault.kernel, fault.problem, fault.place.where) == ("add_quads", "misaligned", "/w/quad.cu:9")
     assert (fault.thread, fault.block) == ((32, 0, 0), (2, 0, 0))
 
 

@@ -81,7 +81,7 @@ def run(request: DebugRequest, ground: CommandTarget, facts: Facts, say: Say) ->
     """
     started = time.monotonic()
     ground, folder, found, here = prepared(request, ground)
-    state = State(request.command, found, request.kernels)
+    state = State(request.command, found, request.kernels, request.stage_s)
     session = _Session(request, ground, facts, here, folder, say, state, started)
     try:
         for stage in stages.STAGES:
@@ -390,7 +390,7 @@ def _report(session: _Session) -> DebugReport:
     verdict, cause, category, cause_class, fix = _verdict(session, fault, python, hang)
     # What a hanging command printed is not why its ranks wait for one another.
     explanation = state.explanation if (state.failed or fault) and not (state.told and state.hangs) else None
-    if explanation and explanation.category == "insufficient-evidence" and category not in ("", explanation.category):
+    if explanation and not _category(explanation) and (category or verdict is Verdict.FOUND):
         explanation = None  # the answer comes from elsewhere, and beside it "the log does not tell" would mislead
     # Of a command that did not end by itself envkit ended the rest.
     ended = [each for each in first.children() if first.ended == "exited" or each.exit not in (-15, -9)]
@@ -493,8 +493,13 @@ def _of_the_first_run(
             )
         return Verdict.FOUND, cause, said.category, said.cause, said.fix
     if crashed:
-        return Verdict.FOUND, told.deaths(crashed, first.exit), said.category if said else "", "", ""
+        return Verdict.FOUND, told.deaths(crashed, first.exit), _category(said), "", ""
     return _without_words(session)
+
+
+def _category(said: Explanation | None) -> str:
+    """The kind of failure that an explanation tells; "" for one that tells of none."""
+    return "" if said is None or said.category == "insufficient-evidence" else said.category
 
 
 def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
@@ -521,7 +526,7 @@ def _unexplained(first: CommandRun, said: Explanation | None) -> tuple[Verdict, 
         name = proc.signal_name(-first.exit)
         if own and first.exit in job.CRASHES:
             cause = f"the command died of {name} ({first.exit}) at {own.place} in {own.function}"
-            return Verdict.FOUND, cause, said.category if said else "", "", ""
+            return Verdict.FOUND, cause, _category(said), "", ""
         cause = f"the command died of {name}, and its output does not tell why{at}"
         look = "look in the kernel's log for the OOM killer (dmesg), or for who else ended it"
         return Verdict.UNDECIDED, cause, "", "", look if first.exit == -signal.SIGKILL else ""

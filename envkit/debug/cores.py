@@ -58,6 +58,8 @@ def read(text: str) -> Fault | None:
     kind = exception["kind"].strip() if exception else "CUDA exception"
     problem = next((name for word, name in _PROBLEMS.items() if word in kind.lower()), "other")
     file, line = (at["file"], at["line"]) if at and at["file"] else (frame["file"], frame["line"])
+    if (frame["file"] or "").endswith(f"/{file}"):  # the exception's line comes with the last part of its path alone
+        file = frame["file"]
     kernel = frame["function"].strip()
     fault = Fault("core", kind, problem, kernel, CodeLocation(kernel, file or "", int(line or 0)))
     if not focus:

@@ -15,6 +15,7 @@ __all__ = ["judge", "process"]
 _LASTS_STEPS = 1_000_000  # of what grows so slowly that free memory lasts longer, a note is made and no finding
 _OTHERS = 0.2  # of a GPU's memory: what others hold below this is not why it ran out
 _MOST_ROWS = 12
+_ALIKE, _MOST_ALIKE = 0.5, 3  # lines with at least so much of what the first of them holds are named with it
 
 
 def judge(processes: Sequence[Process], failed: bool) -> Judged:
@@ -145,6 +146,7 @@ def _leak(process: Process, grown: Growth, usage: Usage, last: OutOfMemory | Non
     if holder.lines:
         places.insert(0, PythonFrame(holder.file, holder.lines[0][0], holder.path))
     where = f"`{holder.path}` in {places[0].place}" if holder.lines else f"`{holder.path}` of {holder.file}"
+    alike = [frame]
     graph = (holder.graphs and holder.size < 0.5 * grown.size) or (holder.graphs and holder.length == 1)
     if graph:
         count = holder.length if holder.length > 1 else grown.steps
@@ -152,9 +154,11 @@ def _leak(process: Process, grown: Growth, usage: Usage, last: OutOfMemory | Non
         fix = f"keep the number and not the graph: .detach() or .item() before it goes into `{holder.path}`"
         fix += ", or compute it under torch.no_grad()"
     else:
+        alike = [line for line, size_, _ in grown.lines[:_MOST_ALIKE] if size_ >= _ALIKE * grown.lines[0][1]]
+        places += alike[1:]
         what = f"keeps {holder.tensors} tensors"
         fix = f"empty `{holder.path}`, bound its length, or move what it keeps to the CPU: .detach().cpu()"
-    said = f"{where} {what}: {size(held)}, allocated at {_at(frame)}, {rate}{ran_out}"
+    said = f"{where} {what}: {size(held)}, allocated at {' and '.join(map(_at, alike))}, {rate}{ran_out}"
     return Finding("leak-graph" if graph else "leak-tensors", said, fix, tuple(places), held / max(usage.total, 1))
 
 

@@ -22,6 +22,7 @@ _LEAST_ITEMS = 20  # values fetched one by one in a step, below which a fetch co
 _LEAST_SHORT = 200  # short operations in a step
 _WASTED = 0.5  # of a step's time on the CPU in short operations
 _SYNCS = re.compile(r"\.(?:item|tolist|cpu|numpy|nonzero)\(|\b(?:float|int|bool|print)\(|synchronize\(")
+_WAITS = re.compile(r"\.(?:item|tolist|cpu|numpy)\(|synchronize\(")
 _COPIES = re.compile(r"\.(?:to|cuda|copy_)\(")
 _MOSTLY = 0.75  # of the collectives, in which the same rank is the last
 _MOST_SPANS = 4000
@@ -238,7 +239,8 @@ def _launched(process: Process, reduced: Reduced) -> Finding | None:
         return None
     kernels = reduced.calls["kernels"] / max(len(process.traced), 1)
     seconds = [took / count for _, took, count in reduced.kernels]
-    lines = _best(process, None) or _best(process, None, ("backward", "optimizer"))
+    seen = _best(process, None) or _best(process, None, ("backward", "optimizer"))
+    lines = [line for line in seen if not _WAITS.search(line.text)] or seen  # there the CPU waits for the GPU
     where = f", most at {lines[0].frame.place}: `{lines[0].text}`" if lines else ""
     places = tuple(line.frame for line in lines[:1])
     if kernels >= _LEAST_SHORT and seconds and median(seconds) < 50e-6:

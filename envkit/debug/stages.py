@@ -16,6 +16,7 @@ from envkit.logs.story import Story
 from envkit.records import dataclass
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
+_PROFILE_S = 60  # of a command that takes long
 _LINES = {"ENVKIT_DEBUG_LINES": "1"}  # kernels that are compiled at run time are compiled with their lines
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
 # An exception that a computation brought about, not the program's own words: what it complains of may be a kernel's.
@@ -36,6 +37,7 @@ class State:
     command: tuple[str, ...]
     tools: Tools
     kernels: tuple[str, ...] = ()
+    stage_s: float = 600.0
     runs: Mapping[str, CommandRun] = field(default_factory=dict)
     stories: Mapping[str, Story] = field(default_factory=dict)
     faults: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
@@ -286,7 +288,9 @@ def _profile(state: State) -> StagePlan | SkippedStage:
     path = state.tools.paths.get("nsys", "")
     if not path:
         return SkippedStage("there is no nsys to say what takes the time", "nsys")
-    words = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--duration=60")
+    # Half of the stage's time is left for what nsys writes when it has recorded.
+    recorded = f"--duration={max(1, min(_PROFILE_S, round(state.stage_s / 2)))}"
+    words = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", recorded)
 
     def around(argv: Sequence[str], folder: str) -> Sequence[str]:
         return (path, *words, "--force-overwrite=true", "--output", f"{folder}/profile", *argv)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -21,6 +22,7 @@ _CALLS = ("cuda_runtime", "cuda_driver")
 _SYNC = re.compile(r"Synchronize$|^cudaMemcpy$|^cuMemcpyDtoH_v2$|^hipMemcpyWithStream$")
 _NCCL = re.compile(r"^nccl(?:Dev)?Kernel|^rccl")
 _LEAST_GAP_S = 10e-6  # between two kernels: what a launch costs the device itself
+_OWN_WORK_S = 1e-3  # outside of torch between two of its operations: what Python itself takes there is much less
 _SHORT_S = 60e-6  # of an operation on the CPU: most of it is what torch does around the computation
 _MOST_SUMS = 40
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm")
@@ -134,7 +136,7 @@ def _reduced(events: Sequence[Event], main: str) -> Reduced:
         seconds=end - start,
         gpu=bool(on_gpu),
         busy=total(merged((event.start, event.end) for event in work)),
-        gaps=_gaps(on_gpu, syncs, loads, start, end) if on_gpu else {},
+        gaps=_gaps(on_gpu, syncs, loads, [*ops, *calls], start, end) if on_gpu else {},
         syncs=len(syncs),
         copies=copies,
         copied=sum(int(event.args.get("bytes", 0) or 0) for event in pageable),
@@ -182,13 +184,20 @@ def overlap(some: Sequence[tuple[float, float]], others: Sequence[tuple[float, f
 
 
 def _gaps(
-    on_gpu: Sequence[Event], syncs: Sequence[Event], loads: Sequence[Event], start: float, end: float
+    on_gpu: Sequence[Event],
+    syncs: Sequence[Event],
+    loads: Sequence[Event],
+    torch: Sequence[Event],
+    start: float,
+    end: float,
 ) -> dict[str, float]:
     """The seconds without work on the GPU, by what the CPU did at the time.
 
     A part in which a batch was waited for is the loader's.  The rest of a gap that begins while the CPU waits for the
-    GPU is of that wait: the queue was empty when it returned.  What remains is the CPU's own work."""
+    GPU is of that wait: the queue was empty when it returned; but not where the CPU then works for long outside of
+    ``torch``, its operations and calls.  What remains is the CPU's own work."""
     loading = merged((event.start, event.end) for event in loads)
+    theirs = merged((event.start, event.end) for event in (*torch, *loads))
     waits = sorted((event.start, event.end) for event in syncs)
     gaps: dict[str, float] = {"loader": 0.0, "sync": 0.0, "host": 0.0}
     before = start
@@ -200,9 +209,24 @@ def _gaps(
             while at < len(waits) and waits[at][1] < before - _LEAST_GAP_S:
                 at += 1
             waited = at < len(waits) and waits[at][0] <= before + _LEAST_GAP_S
-            gaps["sync" if waited else "host"] += first - before - of_loader
+            rest = first - before - of_loader
+            own = min(rest, _apart(theirs, before, first)) if waited else rest
+            gaps["host"] += own
+            gaps["sync"] += rest - own
         before = last
     return gaps
+
+
+def _apart(spans: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    """The seconds between two times that lie in none of some spans, long stretches alone."""
+    at = bisect_left(spans, start, key=lambda each: each[1])
+    found = 0.0
+    while start < end:
+        begin, over = spans[at] if at < len(spans) else (end, end)
+        if min(begin, end) - start >= _OWN_WORK_S:
+            found += min(begin, end) - start
+        start, at = max(start, over), at + 1
+    return found
 
 
 def _outermost(ops: Sequence[Event]) -> list[Event]:

@@ -1,8 +1,7 @@
-"""Every program of ``served_programs.py`` through ``envkit debug`` on a machine with a GPU, and some in a container.
+"""Every program of ``served_programs.py`` through ``envkit debug`` on a machine with a GPU.
 
 ``python tests/debug/served_on_gpu.py --out evidence.json`` with a Python that holds torch, CuPy and what envkit needs.
-``--image NAME`` has podman run rungs in containers of an image with the machine's own system, into which torch and the
-CUDA toolkit are mounted (``--mount SOURCE:TARGET``).  It writes its file after each program.
+It writes its file after each program.
 """
 
 from __future__ import annotations
@@ -27,18 +26,6 @@ MEMORY = ("requests", "callbacks", "schedules", "predictions", "recurrent", "bia
 SLOW = ("decode", "records", "frames", "boxes", "noise", "tokens")
 KERNELS = ("written", "joined", "gather", "positions", "weights", "labels", "masks")
 TWINS = ("requests", "schedules", "predictions", "recurrent", "records", "tokens", "written", "joined")
-CRASHES = "import ctypes, torch; torch.ones(1).cuda(); ctypes.string_at(0)"
-HANGS = "import torch, threading; torch.ones(1).cuda(); threading.Event().wait()"
-CONTAINED: dict[str, tuple[list[str], list[str]]] = {  # options, and what is run
-    "ladder": ([], ["written", "fault"]),
-    "clean": ([], ["written", "clean"]),
-    "core": (["--only", "core-dump", "--only", "launches"], ["written", "fault"]),
-    "placement": ([], ["positions", "fault"]),
-    "memory": (["--memory"], ["requests", "fault"]),
-    "slow": (["--slow"], ["noise", "fault"]),
-    "crash": ([], [CRASHES]),
-    "hang": (["--stall-timeout", "8", "--stage-timeout", "40"], [HANGS]),
-}
 
 
 def question(name: str) -> list[str]:
@@ -88,14 +75,13 @@ def lines() -> dict[str, list[int]]:
     return found
 
 
-def contained(image: str, mounts: list[str], name: str, folder: Path, limit_s: float) -> dict[str, Any]:
-    """One rung in containers of an image."""
-    options, what = CONTAINED[name]
-    where = ["--image", image, "--engine", "podman", "--gpus", "all", "--network", "host"]
-    for mount in [*mounts, f"{ROOT}:{ROOT}:ro"]:
-        where += ["--volume", mount]
-    command = ["python3", *(["-c", *what] if len(what) == 1 else [str(PROGRAM), *what])]
-    return asked([*options, *where], command, folder, limit_s)
+def recorded() -> dict[str, str]:
+    """The GPU, its driver, torch, and the day."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, _, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().partition(", ")
+    version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return {"gpu": gpu, "driver": driver, "torch": version.stdout.decode().strip(), "date": date}
 
 
 def main() -> int:
@@ -104,25 +90,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=450.0)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--image", default="")
-    parser.add_argument("--mount", action="append", default=[])
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, _, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().partition(", ")
-    version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True)
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    recorded = {"gpu": gpu, "driver": driver, "torch": version.stdout.decode().strip(), "date": date}
-    known: dict[str, Any] = {"recorded": recorded, "lines": lines(), "runs": {}, "contained": {}}
+    known: dict[str, Any] = {"recorded": recorded(), "lines": lines(), "runs": {}}
     lock = threading.Lock()
 
-    def keep(kind: str, name: str, told: dict[str, Any]) -> None:
+    def keep(name: str, told: dict[str, Any]) -> None:
         with lock:
-            known[kind][name] = told
+            known["runs"][name] = told
             given.out.write_text(json.dumps(known, indent=1))
         report = told.get("report", {})
         brief = {key: report.get(key) for key in ("verdict", "cause") if report.get(key)}
-        print(kind, name, told.get("code"), told["seconds"], json.dumps(brief)[:500], told.get("trouble", "")[-400:])
+        print(name, told.get("code"), told["seconds"], json.dumps(brief)[:500], told.get("trouble", "")[-400:])
         sys.stdout.flush()
 
     def one(run: tuple[str, str]) -> None:
@@ -131,24 +110,15 @@ def main() -> int:
             return
         command = [sys.executable, str(PROGRAM), *run]
         limit = min(110.0 if run[0] in KERNELS else 60.0, left - 5)
-        keep("runs", "/".join(run), asked(question(run[0]), command, Path(scratch) / "-".join(run), limit))
-
-    def inside(name: str) -> None:
-        left = end - time.monotonic()
-        if left > 20:
-            told = contained(given.image, given.mount, name, Path(scratch) / f"in-{name}", min(110.0, left - 5))
-            keep("contained", name, told)
+        keep("/".join(run), asked(question(run[0]), command, Path(scratch) / "-".join(run), limit))
 
     runs = [(name, "fault") for name in (*KERNELS, *MEMORY, *SLOW)] + [(name, "clean") for name in TWINS]
     runs = [run for run in runs if not given.only or run[0] in given.only or "/".join(run) in given.only]
-    rungs = [name for name in CONTAINED if given.image and (not given.only or name in given.only)]
     with tempfile.TemporaryDirectory() as scratch:
         with ThreadPoolExecutor(7) as pool:  # what is measured in time runs later, with less beside it
             list(pool.map(one, [run for run in runs if run[0] not in SLOW]))
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(one, [run for run in runs if run[0] in SLOW]))
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(inside, rungs))
     return 0
 
 
