@@ -33,7 +33,7 @@ def ran(name: str) -> dict[str, str]:
 def test_the_record_says_where_and_when_it_ran() -> None:
     assert RECORD["recorded"] == {
         "gpu": "NVIDIA H200", "driver": "580.159.04", "torch": "2.11.0+cu130", "date": "2026-11-29",
-        "engine": "podman version 4.3.1",
+        "python": "3.12", "where": "a container of Podman 4.3.1 with CDI, one at a time",
     }  # fmt: skip
     assert all(report(name)["image"] == "gpu-host/base:latest" for name in RECORD["rungs"])
 

@@ -69,8 +69,10 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
-    podman = subprocess.run(["podman", "--version"], capture_output=True, text=True).stdout.strip()
-    known: dict[str, Any] = {"recorded": {**recorded(), "engine": podman}, "rungs": {}}
+    podman = subprocess.run(["podman", "--version"], capture_output=True, text=True).stdout.split()[-1]
+    said = {"python": ".".join(map(str, sys.version_info[:2])), "where": f"a container of Podman {podman} with CDI"}
+    known: dict[str, Any] = {"kind": "debug", "schema": "envkit.evidence/1", "recorded": {**recorded(), **said}}
+    known["rungs"] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name in RUNGS:
             left = end - time.monotonic()
