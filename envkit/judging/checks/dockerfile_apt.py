@@ -93,16 +93,30 @@ _GONE = {
 }
 
 
+# Tags of python without a distribution and a patch release stand for the newest Debian since it came out; those of a
+# Python that had ended by then do not.  Source: docker-library/official-images at 01732a42e52e, library/python.
+_MOVING_PYTHON = pattern(r"(?:3(?:\.(?:1[0-9]))?(?:-slim)?|slim|latest)?")
+_MOVED_TO = "debian13"
+
+
+def _system_of(base: Base) -> str:
+    """The system of a base: that of its tag, or the least that a tag which moves stands for today."""
+    moves = base.family == "python" and base.repository.rpartition("/")[2] == "python" and not base.digest
+    return stack.said(base.os) or (_MOVED_TO if moves and _MOVING_PYTHON.fullmatch(base.tag) else "")
+
+
 def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
     """The base's release still has the packages that apt installs.  Source: the packages of Debian and Ubuntu."""
     need_stages(dockerfile)
     asked = 0
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
-        found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", stack.said(base.os))
+        system = _system_of(base)
+        found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", system)
         if found is None or not base.sure or base.family not in ("os", "nvidia", "python"):
             continue
-        asked += 1
+        asked += not base.os.missing
+        via = base.os.via or "the tag moved to it or to a newer one: docker-library/official-images, library/python"
         for step in dockerfile.steps_of(index):
             if other_archive(step):
                 break
@@ -110,10 +124,11 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
                 since, instead = _GONE.get(one.name, ({}, ""))
                 if one.manager != "apt" or not one.sure or int(found[2]) < since.get(found[1], 1000):
                     continue
+                asked += 1
                 yield error(
-                    f"{base.os.value} has no package {one.name}, so that the build ends here",
+                    f"{system} has no package {one.name}, so that the build ends here",
                     one.span,
-                    {f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}"},
+                    {f"the base is {system}": f"{base.span.place}, {via}"},
                     f"install {instead}",
                 )
     skip_if(not asked, "which release the base is of is not known")

@@ -326,7 +326,11 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not added and not base_cudnn, "nothing but torch's own cuDNN is here")
     told: set[str] = set()
     for one in added:
-        finding = _of_cuda(one, cuda, dockerfile) or _of_pin(one, dockerfile, facts)
+        finding = (
+            _newest_of_apt(one, own_cudnn, cuda, dockerfile)
+            or _of_cuda(one, cuda, dockerfile)
+            or _of_pin(one, dockerfile, facts)
+        )
         key = finding.message.removeprefix(one.install.name) if finding is not None else ""
         if finding is not None and key not in told:
             told.add(key)
@@ -351,6 +355,32 @@ def _cudnn(install: Install) -> _Cudnn | None:
         return _Cudnn(install, install.version, cuda)
     named = _PIP_CUDNN.fullmatch(install.name) if not install.constraint else None
     return _Cudnn(install, install.version, named[1]) if named else None
+
+
+_NEWEST_8 = "12"  # the CUDA major of the last cuDNN 8 in NVIDIA's archives of these systems
+_ITS_SYSTEMS = ("ubuntu20.04", "ubuntu22.04")
+
+
+def _newest_of_apt(one: _Cudnn, own_cudnn: str, base_cuda: str, dockerfile: Dockerfile) -> Finding | None:
+    """libcudnn8 without its version, which apt takes for the newest CUDA, whichever is there."""
+    install, base = one.install, dockerfile.base
+    named = install.manager == "apt" and install.name in ("libcudnn8", "libcudnn8-dev")
+    if not named or install.version or install.specifier or one.cuda or own_cudnn or not base_cuda:
+        return None
+    if stack.said(base.os) not in _ITS_SYSTEMS or base.family != "nvidia" or stack.major(base_cuda) == _NEWEST_8:
+        return None
+    if int(stack.major(base_cuda)) > int(_NEWEST_8):
+        return None
+    return warning(
+        f"{install.name} without a version is the newest, made for CUDA {_NEWEST_8}, and here is CUDA {base_cuda}",
+        install.span,
+        {
+            f"the newest is for CUDA {_NEWEST_8}": "NVIDIA/JAX-Toolbox pull request 301; openmpf/openmpf issue 1649",
+            f"CUDA {base_cuda}": f"{base.span.place}, {base.cuda.via}",
+        },
+        f"pin the build for this CUDA, as `apt list -a {install.name}` shows it ({install.name}=8.*+cuda"
+        f"{stack.minor(base_cuda)}), or take the base's tag with cudnn8",
+    )
 
 
 def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | None:

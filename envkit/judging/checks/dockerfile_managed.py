@@ -16,6 +16,8 @@ from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
+# Other images on a plain Ubuntu, whose Python is the distribution's where apt installs one.
+_SYSTEMS_PYTHON = pattern(r"(?:osrf/)?ros|nvcr\.io/nvidia/(?:nvhpc|cuda-dl-base)")
 # The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian; Alpine,
 # alpinelinux/docker-alpine issue 361 and pypa/pip issue 12429.
 _MARKED_SINCE = {"ubuntu": 23, "debian": 12}
@@ -66,7 +68,8 @@ def _marked(stage: Stage, facts: Facts) -> str:
         moving = base.tag in ("", "latest", "edge", _ANY)
         return _ANY if moving or (number and (int(number[1]), int(number[2])) >= _ALPINE_SINCE) else ""
     found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", system)
-    if found is None or int(found[2]) < _MARKED_SINCE[found[1]] or base.family not in _BARE or not base.sure:
+    plain = base.family in _BARE or _SYSTEMS_PYTHON.fullmatch(base.repository)
+    if found is None or int(found[2]) < _MARKED_SINCE[found[1]] or not plain or not base.sure:
         return ""
     return "" if base.digest else facts.os_python(system)
 

@@ -16,7 +16,10 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Step
 _HOOK = pattern(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
 _OTHER_SHELL = pattern(r"<<|/bin/sh|\b(?:ba|z|k)sh\s+-\w*[cils]")
 _RC = pattern(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
-_KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"})
+# What leaves nothing behind in a RUN without a redirection: the conditions around an export among them.
+_KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"}) | frozenset(
+    {"[", "[[", "test", "true", ":", "echo"}
+)
 
 
 def conda_activate_fails(dockerfile: Dockerfile) -> Iterator[Finding]:

@@ -249,6 +249,15 @@ def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Findin
     asked = 0
     for one in need_containers(workload):
         said, count = one.env.get("CUDA_VISIBLE_DEVICES"), gpu_count(one)
+        if said is not None and said.sure and said.value.strip() == "all" and (wanted := requests(one)):
+            asked += 1
+            yield error(
+                f"`{one.name}` has CUDA_VISIBLE_DEVICES=all, which is the name of no GPU, so CUDA finds none",
+                said.span,
+                {"a GPU is asked for": wanted[0].span.place},
+                "drop it: the container sees only the GPUs that it gets; `all` is a value of NVIDIA_VISIBLE_DEVICES",
+            )
+            continue
         if said is None or not said.sure or not count:
             continue
         words = [word.strip() for word in said.value.split(",")]
