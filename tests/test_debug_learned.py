@@ -62,7 +62,7 @@ def why(state: State, name: str) -> tuple[bool, str]:
 def test_the_stages_and_their_order() -> None:
     assert (
         "as-is", "package-checks", "placement", "blocking", "device-assertions", "no-cache", *sanitizer.TOOLS,
-        "core-dump", "launches", "profile",
+        "core-dump", "launches", "native", "profile",
     ) == stages.NAMES  # fmt: skip
     assert stages.TOOLS == ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from envkit.debug import cores, job, kernels, packages, placed, ranks, repro, sanitizer, stacks, stages, told
+from envkit.debug import cores, job, kernels, native, packages, placed, ranks, repro, sanitizer, stacks, stages, told
 from envkit.debug.job import CommandRun, CommandTarget
 from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting
 from envkit.debug.render import document
@@ -241,7 +241,13 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     """Takes in what a stage brought; what of it belongs into its step."""
     if name in sanitizer.TOOLS:
         return _learn_sanitizer(session, name, ran)
-    if learn := {"core-dump": _learn_core, "launches": _learn_launches, "profile": _learn_profile}.get(name):
+    others = {
+        "core-dump": _learn_core,
+        "launches": _learn_launches,
+        "native": _learn_native,
+        "profile": _learn_profile,
+    }
+    if learn := others.get(name):
         return learn(session, ran)
     state = session.state
     texts = _texts(session, name, ran)
@@ -370,6 +376,13 @@ def _learn_launches(session: _Session, ran: CommandRun) -> str:
     return f"launched at {own.place} in {own.function}{more}" if own else ""
 
 
+def _learn_native(session: _Session, ran: CommandRun) -> str:
+    text = _tail(ran.folder / "gdb.log").decode("utf-8", "replace")
+    said = native.sentence(native.frames(text, proc.signal_name(-(session.state.first.exit or 0))))
+    session.state = replace(session.state, native=said)
+    return f"it died {said}" if said else "under gdb it did not die of that"
+
+
 def _learn_profile(session: _Session, ran: CommandRun) -> str:
     path = stages.first_file(ran.folder, "*.nsys-rep")
     if path is None:
@@ -388,6 +401,7 @@ def _report(session: _Session) -> DebugReport:
     hang = stacks.waiting(first.samples) if state.hangs else ()
     table = ranks.rows(ranks.read(first)) if session.request.hang_after_s else ()
     verdict, cause, category, cause_class, fix = _verdict(session, fault, python, hang)
+    cause += f"; it died {state.native}" if state.native and cause else ""
     # What a hanging command printed is not why its ranks wait for one another.
     explanation = state.explanation if (state.failed or fault) and not (state.told and state.hangs) else None
     if explanation and not _category(explanation) and (category or verdict is Verdict.FOUND):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.debug import cores, packages, placed, ranks, sanitizer
-from envkit.debug.job import CommandRun, Tools
+from envkit.debug import cores, native, packages, placed, ranks, sanitizer
+from envkit.debug.job import CRASHES, CommandRun, Tools
 from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
 from envkit.logs.records import Event, Explanation, Role
@@ -46,6 +46,7 @@ class State:
     told: ranks.Diagnosis | None = None  # what the ranks of a job tell
     goes_on: str = ""  # why a job whose time was up may go on all the same
     placed: placed.Placed | None = None  # the tensor on another device, of an operation that refused it
+    native: str = ""  # where native code died
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
 
     @property
@@ -282,6 +283,21 @@ def _launches(state: State) -> StagePlan | SkippedStage:
     return StagePlan("to find the line of Python that launches the kernel, which no tool has told", launches=(name,))
 
 
+def _native(state: State) -> StagePlan | SkippedStage:
+    if state.first.exit not in CRASHES:
+        return SkippedStage("the command itself died of no fault of native code")
+    if state.fault or state.told or state.mixed or state.device:
+        return SkippedStage("the GPU's part of it is told")
+    path = state.tools.paths.get("gdb", "")
+    if not path:
+        return SkippedStage("there is no gdb to say where native code died", "gdb")
+
+    def around(argv: Sequence[str], folder: str) -> Sequence[str]:
+        return native.command(path, argv, f"{folder}/gdb.log")
+
+    return StagePlan("native code died: to see in which function of which library", {"SHELL": "/bin/sh"}, around)
+
+
 def _profile(state: State) -> StagePlan | SkippedStage:
     if not (state.first.ended == "timed-out" and state.first.busy >= 0.5 and state.gpu):
         return SkippedStage("the command does not just take long")
@@ -308,6 +324,7 @@ STAGES: tuple[Stage, ...] = (
     *(Stage(tool, _unless_told(_watched(tool))) for tool in sanitizer.TOOLS),
     Stage("core-dump", _unless_told(_core)),
     Stage("launches", _launches),
+    Stage("native", _native),
     Stage("profile", _profile),
 )
 NAMES = tuple(stage.name for stage in STAGES)
