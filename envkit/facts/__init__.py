@@ -30,6 +30,7 @@ from envkit.facts.rows import ImageEnvRow as ImageEnvRow
 from envkit.facts.rows import ImageRow as ImageRow
 from envkit.facts.rows import InstallerRow as InstallerRow
 from envkit.facts.rows import KnownBadRow as KnownBadRow
+from envkit.facts.rows import LastReleaseRow as LastReleaseRow
 from envkit.facts.rows import LinkRow as LinkRow
 from envkit.facts.rows import MetadataRefusedRow as MetadataRefusedRow
 from envkit.facts.rows import NcclRow as NcclRow
@@ -260,6 +261,7 @@ class Facts:
 
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
+    last_releases = _table(LastReleaseRow, "last_release")  # What an old Python gets for good
     refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
     torch_abis = _table(TorchAbiRow, "torch_abi")  # Packages whose newer releases an old torch was not built for
     metadata_refused = _table(MetadataRefusedRow, "metadata_refused")  # Releases that the newest pip does not read
@@ -415,9 +417,12 @@ class Facts:
         rows = [row for row in self.cuda_builds if row.package == package]
         if not rows:
             return None
-        from packaging.version import Version
+        from packaging.version import InvalidVersion, Version
 
-        wanted = Version(version)
+        try:
+            wanted = Version(version)
+        except InvalidVersion:
+            return None
         return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
 
     @cached_property
@@ -438,6 +443,11 @@ class Facts:
     def pytorch_image(self, torch: str) -> PytorchImageRow | None:
         """What pytorch/pytorch images of the release ``torch`` hold beside it; None if that was not read."""
         return next((row for row in self.pytorch_images if str(row.torch) == torch), None)
+
+    def last_release(self, name: str, python: str) -> str:
+        """The last release of ``name`` that has a wheel for a ``python`` which has ended, "" if unknown."""
+        minor = ".".join(python.split(".")[:2])
+        return next((row.release for row in self.last_releases if (row.name, row.python) == (name, minor)), "")
 
     def refused(self, name: str) -> RefusedRow | None:
         """Why a name on PyPI refuses to be installed; None where that is not known of it."""

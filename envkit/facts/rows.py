@@ -570,6 +570,15 @@ class RefusedRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class LastReleaseRow(Sourced):
+    """The last ``release`` of a package that has a wheel for a ``python`` which has ended ("A.B")."""
+
+    name: str
+    python: str
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
     """What the newest release of an installer ``needs`` ("python" or "glibc"), and the ``least`` version of it."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from envkit.dockerfile import system
-from envkit.facts import Facts
+from envkit.facts import CudaBuildRow, Facts
+from envkit.facts.pairs import lacks_cuda
 from envkit.facts.rows import GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, reached_commands
@@ -16,6 +18,7 @@ from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Dockerfile, Install, Word
+from envkit.versions import Cuda
 
 _ARCHIVE = pattern(r"onnxruntime-linux-x64-gpu(?:[-_]cuda([0-9]+))?-([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?=\.t)")
 _WHEEL = pattern(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
@@ -27,9 +30,13 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
     dockerfile = equipped(dockerfile)
     base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
-    skip_if(not stack.cuda_of_base(base), "the base has no CUDA, as far as is known")
     asked = 0
-    for one in dockerfile.installs:
+    for finding in _beside_torch(dockerfile, majors, facts):
+        asked += 1
+        if finding is not None:
+            yield finding
+    skip_if(not (asked or stack.cuda_of_base(base)), "the base has no CUDA, as far as is known")
+    for one in dockerfile.installs if stack.cuda_of_base(base) else ():
         row = _row(one, dockerfile, facts)
         if row is None or row.cuda is None:
             continue
@@ -54,7 +61,7 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
                 {f"{one.name}{release} loads cuDNN {row.cudnn}": cited(row), "no cuDNN in the base": base.cudnn.via},
                 f"take the tag of this base with cudnn in its name, of cuDNN {row.cudnn}",
             )
-    for archive, needs, word in _archives(dockerfile, facts):
+    for archive, needs, word in _archives(dockerfile, facts) if stack.cuda_of_base(base) else ():
         asked += 1
         wanted, mine = stack.major(needs.cuda or ""), stack.cuda_of_base(base)
         if "" in majors or wanted in majors:
@@ -69,6 +76,58 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
             f"take a base of CUDA {wanted}, or the release's archive that is built for CUDA {stack.major(mine)}",
         )
     skip_if(not asked, "nothing here loads the system's CUDA libraries, as far as is known")
+
+
+def _beside_torch(dockerfile: Dockerfile, majors: set[str], facts: Facts) -> Iterator[Finding | None]:
+    """What loads the libraries of torch's CUDA, or has one of its own for each CUDA of torch; None where it fits."""
+    torch = dockerfile.torch
+    cuda = stack.said(torch.cuda) if torch is not None else ""
+    if torch is None or not re.fullmatch(r"[0-9]+\.[0-9]+", cuda) or torch.method not in ("base", "pip", "uv", "conda"):
+        return
+    torchs = {f"{stack.shown(torch)} is for CUDA {cuda}": torch.cuda.via or torch.span.place}
+    for one in dockerfile.installs:
+        if torch.prefix and one.prefix and one.prefix != torch.prefix:
+            continue
+        row = _row(one, dockerfile, facts) if dockerfile.base.cuda.is_unsupported else None
+        wanted = stack.major(row.cuda or "") if row is not None else ""
+        if row is not None and wanted and "" not in majors and one.name.startswith("onnxruntime"):
+            yield (
+                None
+                if wanted in majors
+                else error(
+                    f"{one.name}{f' {one.version}' if one.version else ''} loads the libraries of CUDA {wanted}, and "
+                    f"here are those of torch's CUDA {cuda} alone",
+                    one.span,
+                    {f"{one.name} is built for CUDA {row.cuda}": cited(row), **torchs},
+                    f"take the {one.name} that is built for CUDA {stack.major(cuda)}, or a base of CUDA {wanted}",
+                )
+            )
+        build = facts.cuda_build(one.name, one.version) if one.version and _plain(one) else None
+        if build is not None and not any("BNB_CUDA_VERSION" in step.value for step in dockerfile.steps):
+            yield (
+                None
+                if not lacks_cuda(build, Cuda(cuda))
+                else error(
+                    f"{one.name} {one.version} has no library for CUDA {cuda}, which {stack.shown(torch)} is built for",
+                    one.span,
+                    {f"{one.name} {one.version} has libraries for {_listed(build)}": cited(build), **torchs},
+                    f"take the {one.name} that has one for CUDA {cuda}, or a torch for one of these",
+                )
+            )
+
+
+def _listed(row: CudaBuildRow) -> str:
+    return f"CUDA {', '.join(map(str, row.cudas))}"
+
+
+def _plain(one: Install) -> bool:
+    """Whether it is a release of an index, which surely gets installed with its own CUDA."""
+    elsewhere = one.index or one.extra_indexes or one.find_links
+    return (
+        one.sure
+        and one.manager in ("pip", "uv", "poetry")
+        and not (one.constraint or one.url or one.marker or elsewhere)
+    )
 
 
 def _archives(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[str, GpuPackageRow, Word]]:
@@ -90,16 +149,14 @@ def _row(one: Install, dockerfile: Dockerfile, facts: Facts) -> GpuPackageRow | 
 
     Another index may have a build for another CUDA, and extras may bring the libraries.
     """
-    plain = one.sure and not (
-        one.constraint or one.url or one.marker or one.index or one.extra_indexes or one.find_links
-    )
-    if not plain or one.manager not in ("pip", "uv", "poetry") or any(each.startswith("cu") for each in one.extras):
+    if not _plain(one) or any(each.startswith("cu") for each in one.extras):
         return None
-    if not one.version and not _newest(one, facts):
+    last = "" if one.version or one.specifier else facts.last_release(one.name, one.python)
+    if not (one.version or last) and not _newest(one, facts):
         return None
     if one.name == "faster-whisper" and any(each.name == "ctranslate2" for each in dockerfile.installs):
         return None  # that one decides
-    row = facts.gpu_package(one.name, one.version)
+    row = facts.gpu_package(one.name, one.version or last)
     return row if row is not None and row.own is False and row.build == "wheel" else None
 
 
@@ -112,7 +169,8 @@ def _newest(one: Install, facts: Facts) -> bool:
 def _majors(dockerfile: Dockerfile) -> set[str]:
     """The majors of every CUDA in the image, "" among them where one is not known."""
     torch = dockerfile.torch
-    found = {stack.major(stack.cuda_of_base(dockerfile.base))}
+    own = stack.cuda_of_base(dockerfile.base)
+    found = {stack.major(own)} if own else set[str]()
     found |= {stack.major(each.cuda) for each in stack.toolkits(dockerfile.installs)}
     for each in dockerfile.installs:
         wheel = _WHEEL.fullmatch(each.name)

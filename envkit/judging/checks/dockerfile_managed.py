@@ -17,7 +17,7 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
 # Other images on a plain Ubuntu, whose Python is the distribution's where apt installs one.
-_SYSTEMS_PYTHON = pattern(r"(?:osrf/)?ros|nvcr\.io/nvidia/(?:nvhpc|cuda-dl-base)")
+_SYSTEMS_PYTHON = pattern(r"(?:osrf/)?ros|nvcr\.io/nvidia/nvhpc")
 # The first release of each whose Python is marked: Debian, "python3.11 and pip3"; Ubuntu has it from Debian; Alpine,
 # alpinelinux/docker-alpine issue 361 and pypa/pip issue 12429.
 _MARKED_SINCE = {"ubuntu": 23, "debian": 12}
