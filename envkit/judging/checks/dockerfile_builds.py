@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, SdistRow, TorchAbiRow
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
@@ -199,6 +200,10 @@ _MENDED = pattern(
     r"3bf863cc|A4B469963BF863CC|7fa2af80|cuda-keyring|sources\.list\.d|cuda\.list|nvidia-ml\.list|-unauthenticated"
     r"|AllowUnauthenticated|allow-insecure"
 )
+# What only NVIDIA's archive has.
+_NVIDIAS = pattern(
+    r"cuda(?:-[a-z-]+)?-\d+-\d+|cuda(?:-toolkit|-drivers)?|libcu(?:dnn|blas)\d*(?:-dev)?|libn(?:ccl2?|vinfer\d*)(?:-dev)?"
+)
 _OLD_KEY = pattern(r"developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/\w+/x86_64/7fa2af80\.pub")
 _OLD_ARCHIVE = pattern(r"deb \S*developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/")
 
@@ -222,8 +227,13 @@ def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 asked, why = asked + 1, f"{step.span.place} adds the archive with the key 7fa2af80"
             elif _MENDED.search(step.value):
                 break
-            updates = (each for at, each in enumerate(step.commands) if _updates(each) and not forgiven(step, at))
-            command = next((each for each in updates if _after(each, step)), None)
+            asks = any(_NVIDIAS.fullmatch(one.name) for one in step.installs if one.manager == "apt" and one.sure)
+            ends = [
+                each
+                for at, each in enumerate(step.commands)
+                if not forgiven(step, at) and (_refuses(each, base) if _updates(each) else asks and _installs(each))
+            ]
+            command = next((each for each in ends if _after(each, step)), None)
             if why and command is not None:
                 if command.span not in told:
                     told.add(command.span)
@@ -252,6 +262,21 @@ def _knows_the_old(base: Base, facts: Facts) -> str:
 
 def _updates(command: Command) -> bool:
     return command.program in system.APT and "update" in command.args and command.sure
+
+
+def _refuses(command: Command, base: Base) -> bool:
+    """Whether an update ends where an archive's key is not known: from apt 1.5 on, which Ubuntu 16.04 does not have;
+    the program apt, in place of apt-get, did so there already.  Source: apt, debian/NEWS of 1.5~beta1; apt 1.2.35,
+    apt-private/private-cmndline.cc."""
+    found = re.fullmatch(r"ubuntu(\d+)\.\d+", stack.said(base.os))
+    if found is None:
+        return not base.os.missing
+    return int(found[1]) >= (16 if command.program == "apt" else 18)
+
+
+def _installs(command: Command) -> bool:
+    """Whether apt takes packages, for which it asks where an archive's key is not known, and with --yes ends."""
+    return command.program in system.APT and "install" in command.args and command.sure
 
 
 def _after(command: Command, step: Step) -> bool:
