@@ -580,7 +580,8 @@ class LastReleaseRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
-    """What the newest release of an installer ``needs`` ("python" or "glibc"), and the ``least`` version of it."""
+    """What the newest release of an installer ``needs`` ("python", "glibc", or "terms" to accept), and the ``least``
+    version of it."""
 
     name: str
     needs: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, MetadataRefusedRow, RefusedRow
@@ -13,7 +13,7 @@ from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
 from envkit.versions import Python
 
 _ONE_EQUALS = pattern(r"=(?!=)")
@@ -210,34 +210,96 @@ _NEWEST_CONDA = pattern(r"(?:Mini|Ana)conda3-latest")
 
 
 def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """The newest Miniconda is installed on a system whose glibc it takes.  Source: its installer's own words."""
+    """The newest Miniconda is installed on a system whose glibc it takes, and the terms of Anaconda's channels are
+    accepted before it takes something from them.  Source: its installer's own words; anaconda/conda-anaconda-tos,
+    plugin.py and console/render.py; Anaconda, "Managing Terms of Service on the command line"."""
     need_stages(dockerfile)
-    row = facts.installer("miniconda")
     asked = 0
     told: set[Span] = set()
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
-        system = re.fullmatch(r"([a-z]+)(\d+)(?:\.\d+)?", stack.said(base.os))
-        since = _GLIBC_SINCE.get(system[1]) if system else None
-        if system is None or since is None or int(system[2]) >= since:
-            continue
-        for step in dockerfile.steps_of(index):
-            for one in step.installs:
-                if one.name not in ("miniconda", "anaconda"):
-                    continue
-                asked += 1
-                newest = _NEWEST_CONDA.search(one.url) is not None and "aarch64" not in one.url
-                if newest and one.sure and one.span not in told:
-                    told.add(one.span)
-                    yield error(
-                        f"the newest Miniconda needs glibc {row.least}, and {base.os.value} has an older one, so that "
-                        "the build ends here",
-                        one.span,
-                        {
-                            f"Miniconda needs glibc {row.least}": cited(row),
-                            f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}",
-                        },
-                        "name a release of before 2025, such as Miniconda3-py311_24.9.2-0-Linux-x86_64.sh, or take "
-                        "Miniforge, or a newer base",
-                    )
+        steps = dockerfile.steps_of(index)
+        brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
+        asked += bool(brought)
+        for finding in (*_old_glibc(base, brought, facts), *_open_terms(base, steps, facts)):
+            if finding.span is not None and finding.span not in told:
+                told.add(finding.span)
+                yield finding
     skip_if(not asked, "no Miniconda is installed on a system with an old glibc, as far as is known")
+
+
+def _old_glibc(base: Base, brought: Sequence[Install], facts: Facts) -> Iterator[Finding]:
+    """Each newest Miniconda on a system that is too old for its installer."""
+    row = facts.installer("miniconda")
+    system = re.fullmatch(r"([a-z]+)(\d+)(?:\.\d+)?", stack.said(base.os))
+    since = _GLIBC_SINCE.get(system[1]) if system else None
+    if system is None or since is None or int(system[2]) >= since:
+        return
+    for one in brought:
+        if _newest(one) and "aarch64" not in one.url:
+            yield error(
+                f"the newest Miniconda needs glibc {row.least}, and {base.os.value} has an older one, so that "
+                "the build ends here",
+                one.span,
+                {
+                    f"Miniconda needs glibc {row.least}": cited(row),
+                    f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}",
+                },
+                "name a release of before 2025, such as Miniconda3-py311_24.9.2-0-Linux-x86_64.sh, or take "
+                "Miniforge, or a newer base",
+            )
+
+
+def _newest(one: Install) -> bool:
+    return one.sure and _NEWEST_CONDA.search(one.url) is not None
+
+
+# ---------------------------------------------------------------- the terms of conda's channels
+
+# What conda looks up its channels' terms for; `conda env` has a word behind it.
+_ASKING = frozenset({"create", "install", "update", "upgrade", "remove", "uninstall", "search"})
+_ASKING_ENV = frozenset({"create", "update", "remove"})
+# What accepts the terms, leaves the channels out that have some, or takes the plugin that asks away; a variable of a CI
+# accepts them as well.
+_TERMS = pattern(
+    r"\btos\b|auto_accept_tos|condarc|conda-anaconda-tos|conda_anaconda_tos|default_channels|nodefaults|NO_PLUGINS"
+    r"|no-plugins|\bconda config\b[^&;|]*channels|\bCI=",
+    re.IGNORECASE,
+)
+_PLAIN = ("os", "nvidia", "python")  # bases without a conda of their own
+
+
+_CONDAS = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge", "micromamba"})
+
+
+def _open_terms(base: Base, steps: Sequence[Step], facts: Facts) -> Iterator[Finding]:
+    """The first call of the newest Miniconda's conda that asks whether the terms are accepted, which nobody answers."""
+    newest = False
+    for step in steps if base.family in _PLAIN else ():
+        copied = step.copy is not None and any("condarc" in name for name in (*step.copy.sources, step.copy.target))
+        if copied or _TERMS.search(step.value) or "CONDA_PLUGINS_AUTO_ACCEPT_TOS" in step.env or "CI" in step.env:
+            return
+        brought = [one for one in step.installs if one.manager == "source" and one.name in _CONDAS]
+        newest = all(map(_newest, brought)) if brought else newest
+        ends = (each for at, each in enumerate(step.commands) if _asks_for_terms(each) and not forgiven(step, at))
+        command = next(ends, None) if newest and step.name == "RUN" else None
+        if command is not None:
+            yield error(
+                "conda of the newest Miniconda takes nothing from Anaconda's channels before their terms are "
+                "accepted, so that the build ends here",
+                command.words[0].span,
+                {"it asks, and nothing answers": cited(facts.installer("conda-anaconda-tos"))},
+                "take Miniforge, whose channel has no such terms, or, where you accept them, write before it "
+                "`ENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes`",
+            )
+            return
+
+
+def _asks_for_terms(command: Command) -> bool:
+    """Whether a command is one of conda's that looks at the terms of the channels that are set for all."""
+    if command.program not in ("conda", "conda-env") or not command.sure or "--override-channels" in command.args:
+        return False
+    words = [word for word in command.args if not word.startswith("-")]
+    if command.program == "conda-env" or words[:1] == ["env"]:
+        return bool(_ASKING_ENV.intersection(words[:2]))
+    return bool(words) and words[0] in _ASKING and "--help" not in command.args
