@@ -238,6 +238,15 @@ def placeholder(value: str) -> bool:
     return plain and all(_COUNTED.match(number) for number in numbers)
 
 
+def plain_password(value: str) -> bool:
+    """Whether a value is one word that a person may have chosen as a password, and no stand-in for one."""
+    text = value.strip()[:_LONGEST].strip("\"'")
+    if not re.fullmatch(r"[\w!@#%&*+=.:-]{5,64}", text) or len(set(text)) < 4:
+        return False
+    words = [word.lower() for word in re.findall(r"[A-Za-z]+", text)]
+    return bool(words) and not all(word in _STAND_IN_WORDS for word in words)
+
+
 def looks_real(value: str) -> bool:
     """Whether a value is long and mixed as only generated secrets are."""
     text = value.strip().strip("\"'")

@@ -359,6 +359,8 @@ def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Rem
 _RUNFILE = pattern(r"^cuda_(\d+\.\d+(?:\.\d+)?)(?:_([\d.]+\d))?_linux(?:_\w+?)?(?:[.-]run)?$")
 _PLACE = pattern(r"--?(?:toolkitpath|installpath|defaultroot|prefix)=")
 _DRIVER = pattern(r"^NVIDIA-Linux-\w+-([\d.]+\d)(?:-\w+)?\.run$")
+# A pattern of the shell's for it: CUDA's runfile lays it there where it is asked to --extract.
+_DRIVERS = pattern(r"^NVIDIA[\w.-]*\*[\w.*-]*\.run$")
 _CUDNN = pattern(r"^cudnn-linux-\w+-([\d.]+)_(cuda\d+(?:\.\d+)?)-archive\.(?:tar\.\w+|tgz)$")
 _OLD_CUDNN = pattern(r"^cudnn-(\d+(?:\.\d+)?)-linux-\w+-v([\d.]+\d)\.(?:tgz|solitairetheme8|tar\.gz)$")
 _CONDA = pattern(
@@ -400,8 +402,10 @@ def _installer(command: Command, trail: Trail) -> Iterator[Install | Unread]:
     runfile, driver = _RUNFILE.match(name), _DRIVER.match(name)
     if runfile:
         yield from _runfile(runfile, words, command, trail)
-    elif driver:
-        kept, version = _dashes(words[1:]), driver[1]  # digits and dots, which no variable is part of
+    elif driver or _DRIVERS.match(name):
+        kept, version = _dashes(words[1:]), driver[1] if driver else ""  # digits and dots, no part of a variable
+        if kept & {"--extract-only", "-x", "--help", "-h", "--advanced-options", "-A", "--info", "--check"}:
+            return
         yield Install("source", "nvidia-driver", words[0].span, "", version, options=kept, sure=command.sure)
     else:
         yield from _conda_installer(trail.files.get(_base(path), path), words[0], words[1:], command)

@@ -75,7 +75,7 @@ def reached_commands(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Comman
                 yield index, step, command
 
 
-def _inside(outer: Span, inner: Span) -> bool:
+def inside(outer: Span, inner: Span) -> bool:
     """Whether one stretch of a file lies in another."""
     if outer.path != inner.path:
         return False
@@ -93,7 +93,7 @@ def installs_of(step: Step) -> Iterator[tuple[Command, list[Install]]]:
         by_line.setdefault(install.span.line, []).append(install)
     for command in step.commands:
         lines = range(command.span.line, (command.span.end_line or command.span.line) + 1)
-        yield command, [one for line in lines for one in by_line.get(line, ()) if _inside(command.span, one.span)]
+        yield command, [one for line in lines for one in by_line.get(line, ()) if inside(command.span, one.span)]
 
 
 def forgiven(step: Step, at: int) -> bool:

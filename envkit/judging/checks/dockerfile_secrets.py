@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
+from envkit.credentials import looks_real, placeholder, plain_password, shape_in, surely_names_secret
 from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
@@ -25,6 +25,10 @@ _STORED = pattern(
     r"(password|_authToken|aws_secret_access_key|key|auth)[\"']?(?:\s*[:=]\s*|\s+)[\"']?([^\s\"',]{6,200})",
     re.IGNORECASE,
 )
+# A name of a variable that holds the password itself, which may be a word that a person chose.
+_PASSWORD = pattern(r"(?:^|_)PASSW(?:OR)?D\Z", re.IGNORECASE)
+# Jupyter's own functions, which take the password that its server asks for.
+_JUPYTER = pattern(r"\b(?:set_password|passwd)\(\s*(?:password\s*=\s*|passphrase\s*=\s*)?([\"'])([^\"'$]{1,200})\1")
 _FIX = "pass it as a build secret, `RUN --mount=type=secret,id=NAME,env=NAME`, or at run time, and revoke this one"
 
 
@@ -98,10 +102,11 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
                 Severity.WARNING,
             )
         return
-    if placeholder(raw):
-        return
-    severity = Severity.ERROR if looks_real(raw) else Severity.WARNING
-    yield _found(setting.span, f"{setting.kind} {setting.name} holds a secret in clear text", severity)
+    if not placeholder(raw):
+        severity = Severity.ERROR if looks_real(raw) else Severity.WARNING
+        yield _found(setting.span, f"{setting.kind} {setting.name} holds a secret in clear text", severity)
+    elif setting.kind == "ENV" and _PASSWORD.search(setting.name) and plain_password(raw):
+        yield _found(setting.span, f"ENV {setting.name} holds a password in clear text", Severity.WARNING)
 
 
 def _command(command: Command) -> Iterator[Finding]:
@@ -126,6 +131,8 @@ def _command(command: Command) -> Iterator[Finding]:
             yield _found(word.span, f"{name} of {program} is given in clear text", Severity.ERROR)
         elif _is_option(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
             yield _found(word.span, f"{before} of {program} is given in clear text", Severity.ERROR)
+        elif before == "-c" and re.search(r"\b(?:notebook|jupyter_server)\.auth\b", raw) and _JUPYTER.search(raw):
+            yield _found(word.span, "Jupyter is given its password in clear text", Severity.WARNING)
         elif program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
             yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw

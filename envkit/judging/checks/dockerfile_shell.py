@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, need_stages
+from envkit.judging.checks._dockerfile import forgiven, inside, need_stages
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.model import Finding, Severity
 from envkit.patterns import pattern
@@ -17,6 +17,11 @@ _HOOK = pattern(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|
 _OTHER_SHELL = pattern(r"<<|/bin/sh|\b(?:ba|z|k)sh\s+-\w*[cils]")
 _RC = pattern(r"(?:^|/)\.(?:bashrc|profile|bash_profile)\Z")
 # What leaves nothing behind in a RUN without a redirection: the conditions around an export among them.
+# What changes nothing but what it prints.
+_ONLY_SAY = frozenset(
+    {".", "awk", "basename", "cat", "cut", "date", "dirname", "echo", "grep", "head", "ls", "lsb_release", "nproc"}
+    | {"printf", "pwd", "sort", "tail", "tr", "uname", "which"}
+)
 _KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"}) | frozenset(
     {"[", "[[", "test", "true", ":", "echo"}
 )
@@ -60,13 +65,22 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
                 continue
             asked += 1
             words = {command.words[0].text for command in step.commands}
-            if words <= _KEEPS and "export" in words and not any(command.redirects for command in step.commands):
+            outer = {command.words[0].text for command in step.commands if not _substituted(command, step)}
+            if any(command.redirects for command in step.commands):
+                continue
+            exports = outer <= _KEEPS and "export" in outer and words - outer <= _ONLY_SAY
+            if exports or words == {"cd"}:
                 yield warning(
                     f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it",
                     step.span,
-                    fix="write ENV in place of RUN export",
+                    fix=f"write {'ENV in place of RUN export' if exports else 'WORKDIR in place of RUN cd'}",
                 )
     skip_if(not asked, "nothing is run")
+
+
+def _substituted(command: Command, step: Step) -> bool:
+    """Whether a command stands in the words of another one, which takes what it prints."""
+    return any(other is not command and inside(other.span, command.span) for other in step.commands)
 
 
 def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool, bool]]:
