@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import chain, compress, count, filterfalse, islice
+from operator import not_
 from typing import Protocol
 
 from envkit.logs.words import LETTERS, SHORTEST, Words
@@ -196,15 +197,16 @@ def cleaned(block: bytes) -> bytes:
             block = _without_colours(block)
         if b"\x1b" in block:
             block = _PAINTED.sub(b"", _MOVED.sub(b"\r", block))
+    bracket = b"[" in block  # one byte is found much faster than two
     if (
-        b"ESC[" in block
+        (bracket and b"ESC[" in block)
         or (b"^" in block and b"^[[" in block)
         or (b"\x9b" in block and (b"\xc2\x9b" in block or b"\xe2\x90\x9b" in block))
     ):
         block = _PAINTED_SPELLED.sub(b"", _MOVED_SPELLED.sub(b"\r", block))
-    if b"m" in block and _ORPHAN_HINT.search(block):
+    if bracket and _ORPHAN_HINT.search(block):
         block = _ORPHAN.sub(b"", block)
-    if b"^M" in block:
+    if b"^" in block and b"^M" in block:
         block = block.replace(b"^M", b"\r").replace(b"\r\n", b"\n")
     if b"\x08" in block:
         for _ in range(8):
@@ -386,6 +388,8 @@ _LOUD_SHAPES = 1_500  # shapes of floods, alike in no way, that are read for the
 _NUMBERS = b"0abcdef"  # of shapes: digits in decimals, addresses, hashes, UUIDs; what is left of a line is its kind
 _OFTEN = 3  # words of a flood that are looked for before all others
 _EXACT = 64  # different lines of one kind that are only counted
+_MARK = b"A"  # shapes have small letters alone
+_UNMARKED = bytes(set(range(256)) - set(b"\n" + _MARK))
 _DENSE = 20_000  # lines of one block, from which on those of a flood are counted all at once
 _TIMES = re.compile(
     rb"\d{2,4}[-/]\d\d[-/]\d{2,4}[T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
@@ -513,16 +517,17 @@ class _Walk:
         if len(lines) < _DENSE:
             return [(index, 1) for index in compress(count(), map(hot.__contains__, shapes))]
         many = {shape: kind for shape, kind in hot.items() if kind.times > _SAMPLED_TIMES}
-        found = [(index, 1) for index in compress(count(), map((hot.keys() - many.keys()).__contains__, shapes))]
+        places = list(compress(count(), map(hot.__contains__, shapes)))
+        found = [(index, 1) for index in places if shapes[index] not in many] if len(many) < len(hot) else []
         one = {shape for shape, kind in many.items() if kind.full}
         for of, texts in ((one, shapes), (many.keys() - one, lines)):
-            places = list(compress(count(), map(of.__contains__, shapes))) if of else []
-            held = [texts[index] for index in places]
-            times, last = Counter(held), dict(zip(held, places, strict=True))
+            held_at = [index for index in places if shapes[index] in of] if of else []
+            held = [texts[index] for index in held_at]
+            times, last = Counter(held), dict(zip(held, held_at, strict=True))
             found += [(index, times[text]) for text, index in last.items()]
         return sorted(found)
 
-    def _learn(self, unique: Iterable[bytes], lines: int) -> None:
+    def _learn(self, unique: Collection[bytes], lines: int) -> None:
         """Searches the shapes that were not seen yet and sorts them into the two kinds."""
         self._flood, self._due = {}, set()
         self._blocks += 1
@@ -532,7 +537,9 @@ class _Walk:
         if len(self._dull) > _SHAPES:
             if 2 * len(fresh) < lines:
                 self._dull.clear()
-            elif _SELDOM * len(fresh) > (_SELDOM - 1) * lines:  # nothing comes twice: none is remembered for a while
+            elif _SELDOM * len(fresh) > (_SELDOM - 1) * len(
+                unique
+            ):  # nothing comes twice: none is remembered for a while
                 self._dull.clear()
                 self._remembers = self._blocks + _ASKED_AGAIN
         if len(self._known) > _SHAPES:
@@ -560,9 +567,9 @@ class _Walk:
         """
         hot: dict[bytes, bytes] = {}
         for word in self._often.get(words, ()):
-            having = [shape for shape in shapes if word in shape]
-            hot |= dict.fromkeys(having, word)
-            shapes = list(filterfalse(hot.__contains__, shapes)) if having else shapes
+            held = _holding(word, shapes)
+            hot |= dict.fromkeys(compress(shapes, held), word)
+            shapes = list(compress(shapes, map(not_, held)))
         if shapes:
             finds = self._fitted.get(words, words).over(b"\n".join(shapes))
             found = dict(finds.lines())
@@ -648,15 +655,19 @@ class _Walk:
         kept: dict[bytes, _Kind] = {}
         if len(self._likes) > _SHAPES:
             self._likes.clear()
-        told = list(zip(hot.values(), self._parts(hot), strict=True))
+        words = set(hot.values())
+        alone = words.pop() if len(words) == 1 else None
+        parts = self._parts(hot)
+        told: Sequence[bytes | tuple[bytes, bytes]]
+        told = parts if alone is not None else list(zip(hot.values(), parts, strict=True))
         last = dict(zip(told, hot, strict=True))
-        rest = set()
+        rest: dict[bytes | tuple[bytes, bytes], _Kind] = {}
         for like, times in Counter(told).items():
-            kind = self._of_words(last[like], *like)
+            kind = self._of_words(last[like], *((alone, like) if alone is not None else like))
             if kind is None:
                 continue
             if kind.sampled is None or (kind.codes and self._new_codes):
-                rest.add(like)
+                rest[like] = kind
                 continue
             before, kind.times = kind.times, kind.times + times
             due = before // _gap(kind.times) < kind.times // _gap(kind.times)
@@ -665,11 +676,7 @@ class _Walk:
                 self._due.add(last[like])
                 kept[last[like]] = kind
         if rest:
-            kept |= {
-                shape: kind
-                for shape, like in zip(hot, told, strict=True)
-                if like in rest and (kind := self._likes[like])
-            }
+            kept |= {shape: rest[like] for shape, like in zip(hot, told, strict=True) if like in rest}
         return kept
 
     def _parts(self, hot: Collection[bytes]) -> list[bytes]:
@@ -754,6 +761,14 @@ class _Walk:
         self._gap, self._before = False, None
         self._pieces += 1
         return made
+
+
+def _holding(word: bytes, shapes: list[bytes]) -> list[bytes]:
+    """For each shape something where it holds the word, else nothing.
+
+    All of them are searched as one text, in which the word becomes a letter that no shape has.
+    """
+    return _MARK.join(b"\n".join(shapes).split(word)).translate(None, _UNMARKED).split(b"\n")
 
 
 def _gap(times: int) -> int:
