@@ -13,7 +13,7 @@ from envkit.facts.rows import GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, reached_commands
 from envkit.judging.checks._image_cuda import equipped
-from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
 from envkit.patterns import pattern
@@ -94,9 +94,9 @@ def _beside_torch(dockerfile: Dockerfile, majors: set[str], facts: Facts) -> Ite
             yield (
                 None
                 if wanted in majors
-                else error(
+                else warning(
                     f"{one.name}{f' {one.version}' if one.version else ''} loads the libraries of CUDA {wanted}, and "
-                    f"here are those of torch's CUDA {cuda} alone",
+                    f"here are those of torch's CUDA {cuda} alone, so that it computes on the CPU",
                     one.span,
                     {f"{one.name} is built for CUDA {row.cuda}": cited(row), **torchs},
                     f"take the {one.name} that is built for CUDA {stack.major(cuda)}, or a base of CUDA {wanted}",
