@@ -82,8 +82,10 @@ def stop() -> None:
 def _attend(pid: int) -> None:
     os = importlib.import_module("os")
     since = 0.0
-    while _Here.pid == pid == os.getpid():
+    while True:
         time.sleep(_EVERY_S)
+        if not _Here.pid == pid == os.getpid():
+            return  # asked after the sleep: what was stopped meanwhile is not watched anew
         now = time.perf_counter()
         if _Here.taken:
             if now - _Here.last > max(_GONE_S, 3 * _Here.usual):
