@@ -656,7 +656,15 @@ _STATE_COLUMN = re.compile(
 _COMPARED = re.compile(r"\bAssertionError: (?:assert )?(?:not )?[bfr]?(?P<quote>['\"])[^'\"\n]{0,200}$")
 _WITH = re.compile(r".{0,300}['\"] (?:not in|in|==|!=|is|not found in|unexpectedly found in) ")
 # what was met by another run, and a line of a list of changes
-_EARLIER = re.compile(r"(?i)\b(?:previous|earlier|prior) (?:run|attempt|job|try|session|launch)\b")
+_EARLIER = re.compile(r"(?i)\b(?:previous|earlier|prior|former) (?:run|attempt|job|try|session|launch)\b")
+_OF_EARLIER = re.compile(
+    r".{0,200}\b(?:seen|met|hit|happened|occurred|found) (?:in|by|during) (?:an?|the|its) "
+    r"(?:previous|earlier|prior|former|last) (?:run|attempt|job|try|session|launch)\b"
+)
+# what a test is called with, and what pytest shows of the values in an assertion
+_SHOWN = re.compile(r"(?:FAIL|ERROR): \w{0,40}test\w* \(|\s*\+ {1,8}(?:where|and) {1,3}\S.{0,200} = \S")
+# a part of a message in the source of a library, which tracebacks show around a frame
+_LITERAL = re.compile(r"\s{8,}[bfruBFRU]{0,2}(?P<quote>[\"'])(?!.{0,200}[\"'] ?:)")
 _CHANGE = re.compile(
     r"\s*(?:[-*+] )?(?:\[?v?\d{1,3}\.\d[\w.]*\]?:? )?(?i:fix(?:ed|es)?|bugfix|resolve[sd]?)\b(?:\(\w{1,20}\))?[: ]"
 )
@@ -697,7 +705,12 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
         return True
     if lead.count("`") % 2 and _SPEAKER.search(near):
         return True
-    if _EARLIER.search(near) or _CHANGE.match(lead):
+    if _EARLIER.search(near) or _CHANGE.match(lead) or _OF_EARLIER.match(line.text, len(lead)):
+        return True
+    if _SHOWN.match(lead):
+        return True
+    # one that goes on in the next line of the source
+    if (literal := _LITERAL.match(lead)) and line.text.rstrip().endswith(f" {literal['quote']}"):
         return True
     if _COMPARED.search(near) and _WITH.match(line.text, len(lead)):
         return True

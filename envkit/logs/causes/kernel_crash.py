@@ -5,16 +5,21 @@ Sources: Linux kernel, show_signal_msg; CPython faulthandler; gdb, UCX and Open 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._worded import worded
-from envkit.logs.records import Event, Hypothesis
+from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
 _KERNEL = ("kernel-segfault-gpu", "kernel-gpf-gpu")
 _FRAMES = ("frame-libcuda", "frame-libnccl", "frame-libnvidia", "frame-libcudart")
 _SIGNALS = ("caught-signal-11", "received-sigsegv", "mpi-signal-segv", "program-fault-python")
+_FRAME_0 = re.compile(
+    r"#0 {1,3}(?:0x[0-9a-f]{1,16} in )?(?P<function>[^\s(]{1,300}) \(.{0,400}\) at (?P<file>\S{1,300}:\d{1,7})$"
+)
+_OF_OTHERS = re.compile(r"sysdeps|nptl|glibc|/usr/src|\b(?:aten|c10|torch|cutlass)\b|\.cuh?:|Python/|Objects/")
 _TOP = 4  # above the frame that faulted stand the signal's handlers, three of them in glibc's and UCX's listings
 _BEHIND = 40  # lines in which a stack stands behind the message of its signal
 
@@ -34,6 +39,22 @@ def segfault_inside_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             if near and depth <= _TOP:
                 yield _told(signal, frame.values["lib"], story, frame)
                 return
+
+
+def crash_under_debugger(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """gdb shows the source line of the program's at which it crashed (gdb, "Stack Frames": frame 0)."""
+    if any(event.has("cuda") or event.has("sticky") for event in story.roots) or story.of(*_FRAMES, *_KERNEL):
+        return
+    for event in story.of("received-sigsegv")[:1]:
+        for seen in story.files:
+            for line in (*seen.head, *seen.tail):
+                near = line.file == event.line.file and 0 < line.number - event.line.number <= _BEHIND
+                frame = _FRAME_0.match(line.raw or line.text) if near else None
+                if frame is not None and not _OF_OTHERS.search(frame["file"]):
+                    why = f"the program crashed in {frame['function']} ({frame['file']})"
+                    over = ("insufficient-evidence",)
+                    yield Hypothesis("not-gpu-env", "program-bug", Strength.LIKELY, (event.line, line), why, over=over)
+                    return
 
 
 def _told(event: Event, library: str, story: Story, frame: Event | None = None) -> Hypothesis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from envkit.facts import Facts
@@ -55,6 +56,10 @@ _WRAPS = re.compile(
     r"^'(?:DistributedDataParallel|DataParallel|FullyShardedDataParallel|OptimizedModule)' object has no"
 )
 _MODULE_LACKS = re.compile(r"^module '?(?P<name>[\w.]+)'? has no attribute")
+_LACKING = re.compile(
+    r"module '(?P<name>\w+)' has no attribute|cannot import name .{1,80} from (?:partially initialized module )?"
+    r"'(?P<other>\w+)'(?=(?:.{0,80} \((?P<file>[^()\s]{1,300}\.py)\))?)"
+)
 _DOTTED = re.compile(r"^No module named '?(?P<name>\w+\.[\w.]+)'?")
 _MISSING = re.compile(r"^No module named '?(?P<name>\w+)'?")
 _GPU_LIBRARY = re.compile(r"TensorRT|\[TRT\]|OptiX|NvEnc|nvenc|NVDEC|cuvid|DeepStream|\bTriton\b")
@@ -126,7 +131,13 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     others = [event for event in gpu_roots(story) if not (event.has("late") and _behind(trace, event.line))]
     strength = Strength.POSSIBLE if others else Strength.LIKELY
     why = f"{short_kind(trace)}{where}: {shortened(message)}" if message else f"{short_kind(trace)}{where}"
-    yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace))
+    fix = ""
+    if hidden := _hidden(trace):
+        why, fix = (
+            f"{why}; a file {hidden}.py of the program's hides Python's module {hidden}",
+            "give the file another name",
+        )
+    yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace), fix)
 
 
 def says_a_name(text: str) -> bool:
@@ -213,6 +224,8 @@ def _cause(trace: Traceback) -> str:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
+    if _hidden(trace):
+        return "program-bug"
     in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
@@ -223,6 +236,20 @@ def _cause(trace: Traceback) -> str:
     if kind == "TypeError" and "unexpected keyword argument" in message:
         return "version-mismatch"
     return "program-bug"
+
+
+def _hidden(trace: Traceback) -> str:
+    """The module of Python's that a file of the program's, of the same name, is found before; "" where none is.
+
+    CPython says so itself since 3.13; before that the file stands among the frames or behind the message.
+    """
+    named = _LACKING.search(trace.message)
+    if short_kind(trace) not in ("AttributeError", "ImportError") or named is None:
+        return ""
+    name = named["name"] or named["other"]
+    files = [frame.file for frame in trace.frames] + ([named["file"]] if named["file"] else [])
+    own = any(re.split(r"[\\/]", file)[-1] == f"{name}.py" and not _LIBRARY.search(file) for file in files)
+    return name if name in sys.stdlib_module_names and (own or "consider renaming" in trace.message) else ""
 
 
 def _asked_by(trace: Traceback) -> Frame | None:

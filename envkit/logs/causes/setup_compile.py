@@ -21,7 +21,8 @@ _NO_CUDA = (
     "torch-not-compiled-with-cuda",
 )  # fmt: skip
 _NO_NVCC = (
-    "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot", "build-nvcc-command", "build-nvcc-quoted",
+    "build-bare-metal", "cmake-toolkit-said", "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot",
+    "build-nvcc-command", "build-nvcc-quoted",
     "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
     "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "header-cuda",
 )  # fmt: skip
@@ -81,8 +82,15 @@ def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
         elif event.signature.id == "header-cuda":
             because = f"the header {event.values['path']} is not installed: only a part of the toolkit is there"
+        if event.signature.id.startswith("cmake-") and _configured(story):
+            return  # the project goes without
         strength = unless_only_warned(story, event, Strength.LIKELY)
         yield worded("toolkit-missing", event, cause=cause, strength=strength, why=because)
+
+
+def _configured(story: Story) -> bool:
+    """Whether CMake came to its end, whatever it did not find."""
+    return words_seen(story, "-- configuring done") and not words_seen(story, "-- configuring incomplete")
 
 
 def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes import _setup
 from envkit.logs.causes._readers import of_root
+from envkit.logs.causes._tracebacks import is_wrapper
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
-from envkit.logs.records import Event, Hypothesis, Strength
-from envkit.logs.story import Story
+from envkit.logs.records import Event, Hypothesis, Role, Strength
+from envkit.logs.story import Story, is_output
 
 _ID = "cuda-init-no-device"
 _AFTER = (
@@ -31,6 +32,8 @@ _SHORTAGE = re.compile(
     r"\d+/(?P<all>\d+) nodes are available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"
 )
 _RAY = re.compile(r"ray::|^(?:\x1b\[\d+m)?\(\w{1,80} (?:pid|ip)=")
+# not what a build tool says of the command that failed
+_BUILD_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: (?!command |subprocess|metadata)")
 _EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE)
 
 
@@ -51,12 +54,35 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A process that finds no GPU or no driver, by what the log shows of how it was started."""
     special = {*statements("install"), *_PLUGIN, *_CLUSTER, *_KERNEL}
     for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
+        if event.signature.id == "no-runtime-found" and _fails_otherwise(story, event):
+            continue
         strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
         # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
         # says comes before this
         if event.signature.id == "no-runtime-found" or story.of(*statements("install"), *_KERNEL):
             strength = min(strength, Strength.POSSIBLE)
         yield _started_so(story, event, strength) or _unseen(story, event, strength)
+
+
+def _fails_otherwise(story: Story, event: Event) -> bool:
+    """Whether a compiler or a build tool says behind a line what it fails by."""
+    lines = (line for seen in story.files if seen.name == event.line.file for line in seen.loud)
+    return any(line.number > event.line.number and _BUILD_ERROR.search(line.text) for line in lines)
+
+
+def program_says_so(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A program that prints that CUDA is not available, and nothing after it until its launcher tells that it ended."""
+    for event in story.of("cuda-said-not-available")[:1]:
+        if story.roots or not all(map(is_wrapper, story.tracebacks)):
+            return
+        seen = next(each for each in story.files if each.name == event.line.file)
+        ends = [trace.first.number for trace in story.tracebacks if trace.line.file == seen.name]
+        ends += [each.line.number for each in story.events if each.role is Role.CASCADE and each.line.file == seen.name]
+        end = min((number for number in ends if number > event.line.number), default=0)
+        between = (line for line in (*seen.head, *seen.tail) if event.line.number < line.number < end)
+        if end and not any(is_output(line) and line.text != event.line.text for line in between):
+            cause = "container-config" if _setup.in_container(story) else None
+            yield worded("program-says-no-cuda", event, cause=cause or "")
 
 
 def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
