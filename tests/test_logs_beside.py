@@ -229,6 +229,22 @@ HEALTHY: list[Case] = [
         OPEN,
         "unknown",
     ),
+    (
+        "a traceback of a refused connection, then all ends well",
+        "Attaching to api-1, loader-1\n"
+        + supervised(
+            "loader-1",
+            "attempt 1\n"
+            + python(
+                "ConnectionRefusedError: [Errno 111] Connection refused",
+                "/srv/load.py|9|fetch|sock.connect(at)",
+            ),
+        )
+        + "api-1     | listening on 0.0.0.0:9000\nloader-1  | attempt 2\nloader-1  | loaded 300 items\n"
+        "loader-1 exited with code 0\n",
+        OPEN,
+        "unknown",
+    ),
     ("a worker restarted once", RESTARTED, OPEN, "unknown"),
     (
         "gunicorn starts another worker",

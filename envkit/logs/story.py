@@ -122,6 +122,11 @@ _AWAITED = re.compile(
     r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
     r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
 )
+_OF_SERVICE = re.compile(r"(?P<service>[\w.-]{1,60}) {1,40}\| ")
+_STARTED_AGAIN = re.compile(
+    r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bBooting worker\b"
+)
+_WORKS = 5  # lines
 _SAYS = 3  # lines before or after the error
 _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
 _TRACKER = re.compile(
@@ -410,7 +415,34 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if stays(event):
         return _handled(event, events, traces, seen)
-    return any(asked(event, events, traces, seen) for asked in (_stepped_on, _outlived, _handled, _met))
+    return any(asked(event, events, traces, seen) for asked in (_started_again, _stepped_on, _outlived, _handled, _met))
+
+
+def service(line: Line) -> str:
+    """The service whose line it is in the output of docker compose or of a supervisor of several programs."""
+    found = _OF_SERVICE.match(line.raw)
+    return found["service"] if found else ""
+
+
+def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a supervisor started the program of an error again and it then worked to the end of the log, or the
+    service of it ended with 0."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
+        return False
+    own = next((trace for trace in traces if _holds(trace, event.line)), None)
+    at = event.line.number if own is None else own.line.number
+    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
+    if (name := service(event.line)) and any(
+        re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()
+    ):
+        return True
+    again = next((n for n in sorted(lines) if n <= at + _SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
+    if again is None or any(trace.first.number > at for trace in traces):
+        return False
+    if any(other.role is Role.ROOT and other.line.number > at and other != event for other in events):
+        return False
+    after = [line for n, line in lines.items() if n > again]
+    return sum(map(is_output, after)) >= _WORKS and not any(_ILL.search(x.text) or _bad_end(x) for x in after)
 
 
 def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:

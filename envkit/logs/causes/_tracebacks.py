@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.logs.codes import exception_causes
-from envkit.logs.records import Event, Line, Role, Traceback
-from envkit.logs.story import Process, Story, words
+from envkit.logs.records import Event, Role, Traceback
+from envkit.logs.story import Process, Story, service, words
 
 Chain = tuple[Traceback, ...]
 
@@ -19,7 +19,6 @@ _WRAPPED = re.compile(
     r"|Error building extension|Error compiling objects for extension|returned non-zero exit status"
 )
 _PEER_GONE = re.compile(r"multiprocessing[\\/](?:connection|managers|queues|resource_sharer)\.py|socketserver\.py")
-_OF_SERVICE = re.compile(r"(?P<service>[\w.-]{1,60}) {1,40}\| ")
 _ANSWERS = ("HTTPError", "HTTPStatusError", "HfHubHTTPError", "InternalServerError", "APIStatusError")
 _SERVER_FAILED = re.compile(r"\b50[0-4]\b")
 _CLEAN_UP = re.compile(r"^(?:__del__|__exit__|_?cleanup|_?shutdown\w*|_?close|_exit_function|_run_exitfuncs|finalize)$")
@@ -78,7 +77,7 @@ def fatal(story: Story) -> Chain:
     found = [chain for chain in (_without_wrappers(each) for each in chains(story)) if chain]
     telling = [chain for chain in found if not is_clean_up(chain[0])] or found
     for chain in [each for each in telling if not is_answer(each[-1])] or telling:
-        of_process[chain[0].line.process, _service(chain[0].line)] = chain
+        of_process[chain[0].line.process, service(chain[0].line)] = chain
     if not of_process:
         return ()
     # whom nobody answered waits for one that failed by itself
@@ -89,12 +88,6 @@ def fatal(story: Story) -> Chain:
         if [(each.kind, each.message[:80]) for each in chain][: len(key)] == key:
             return chain
     return first
-
-
-def _service(line: Line) -> str:
-    """The service whose line it is in the output of docker compose or of a supervisor of several programs."""
-    found = _OF_SERVICE.match(line.raw)
-    return found["service"] if found else ""
 
 
 def _without_wrappers(chain: Chain) -> Chain:

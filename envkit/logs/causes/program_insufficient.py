@@ -16,8 +16,9 @@ _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |
 _WRAPPER = re.compile(
     r"ChildFailedError|\(exitcode: -?\d+\)|exitcode\s*: -?\d+|Engine core initialization failed"
     r"|Engine process failed to"
-    r"|Failed core proc|ProcessExitedException|exited with (?:code|status)|Exited with exit code|[Ee]xit code:? -?[1-9]"
-    r"|exit status -?\d+|CalledProcessError|closing signal SIG|Root Cause \(first observed failure\)|Root Cause:"
+    r"|Failed core proc|ProcessExitedException|exited with (?:code|status)(?! 0\b)|Exited with exit code"
+    r"|[Ee]xit code:? -?[1-9]|exit status -?\d+|CalledProcessError"
+    r"|closing signal SIG|Root Cause \(first observed failure\)|Root Cause:"
     r"|See (?:root cause|stack trace)|ncclSystemError|worker(?:s| process)? (?:died|exited|terminated)|Shard \d+ failed"
     r"|Command terminated|command failed|MPI_ABORT was invoked|Primary job  terminated"
     r"|scheduler is dead\. Please check|Aborting Ring\w{0,20} with |CollectiveExecutor::StartAbort "
