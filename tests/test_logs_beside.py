@@ -47,6 +47,37 @@ BYSTANDERS: list[Case] = [
         "program-bug|version-mismatch|wrong-build-installed|launch-config",
     ),
     (
+        "a service samples GPUs after another's import",
+        supervised(
+            "api", python("ModuleNotFoundError: No module named 'orjson'", "/srv/api.py|3|<module>|import orjson")
+        )
+        + supervised("metrics", "sh: 1: nvidia-smi: not found\nsh: 1: nvidia-smi: not found\n")
+        + "api exited with code 1\n",
+        INNOCENT,
+        "program-bug",
+    ),
+    (
+        "services by time and name",
+        "".join(
+            f"11:04:01 {line}\n"
+            for line in (
+                supervised("metrics.1", "/bin/sh: 1: nvidia-smi: not found\n")
+                + supervised("web.1", python("ModuleNotFoundError: No module named 'orjson'", "/srv/a.py|3|<module>|x"))
+                + supervised("system", "web.1 stopped (rc=1)\n")
+            ).splitlines()
+        ),
+        INNOCENT,
+        "program-bug",
+    ),
+    (
+        "twin: the other service has no GPU",
+        supervised("metrics", "sh: 1: nvidia-smi: not found\n")
+        + supervised("api", raised(NO_GPU, INIT))
+        + "api exited with code 1\n",
+        NO_DEVICE,
+        ABSENT,
+    ),
+    (
         "supervisord's programs, one samples GPUs",
         "2026-05-02 11:04:01,100 INFO supervisord started with pid 7\n"
         "2026-05-02 11:04:02,104 INFO spawned: 'gpustats' with pid 9\n"
@@ -679,6 +710,15 @@ GENERAL: list[Case] = [
         ),
         INNOCENT,
         "launch-config|container-config|infra",
+    ),
+    (
+        "a file of safetensors that may not be written",
+        STEPS
+        + raised(
+            "safetensors_rust.SafetensorError: Error while serializing: I/O error: Permission denied (os error 13)"
+        ),
+        INNOCENT,
+        "container-config",
     ),
     (
         "queue.py in the folder",

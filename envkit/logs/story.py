@@ -122,9 +122,10 @@ _AWAITED = re.compile(
     r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
     r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
 )
-_OF_SERVICE = re.compile(r"(?P<service>[\w.-]{1,60}) {1,40}\| ")
+_OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
 _STARTED_AGAIN = re.compile(
-    r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bBooting worker\b"
+    r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
+    r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
 )
 _WORKS = 5  # lines
 _SAYS = 3  # lines before or after the error

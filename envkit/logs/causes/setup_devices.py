@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes import _setup
 from envkit.logs.causes._readers import of_root
-from envkit.logs.causes._tracebacks import is_wrapper
+from envkit.logs.causes._tracebacks import events_in, is_wrapper
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Role, Strength
-from envkit.logs.story import Story, is_output
+from envkit.logs.story import Story, is_output, service
 
 _ID = "cuda-init-no-device"
 _AFTER = (
@@ -56,6 +56,8 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
         if event.signature.id == "no-runtime-found" and _fails_otherwise(story, event):
             continue
+        if event.signature.id == "smi-not-found" and _of_another_service(story, event):
+            continue
         strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
         # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
         # says comes before this
@@ -68,6 +70,17 @@ def _fails_otherwise(story: Story, event: Event) -> bool:
     """Whether a compiler or a build tool says behind a line what it fails by."""
     lines = (line for seen in story.files if seen.name == event.line.file for line in seen.loud)
     return any(line.number > event.line.number and _BUILD_ERROR.search(line.text) for line in lines)
+
+
+def _of_another_service(story: Story, event: Event) -> bool:
+    """Whether a service asked for nvidia-smi beside another one that ended by an exception of its own."""
+    mine = service(event.line)
+    ended = [trace for trace in story.tracebacks if mine and service(trace.line) not in ("", mine)]
+    return bool(ended) and not any(
+        each.category not in ("", "not-gpu-env", "insufficient-evidence")
+        for trace in ended
+        for each in events_in(story, trace)
+    )
 
 
 def program_says_so(story: Story, facts: Facts) -> Iterator[Hypothesis]:
