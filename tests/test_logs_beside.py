@@ -855,6 +855,40 @@ SIGNALS: list[Case] = [
         INNOCENT,
         "program-bug",
     ),
+    *(
+        (
+            f"a manager that the program ended: {error}",
+            STEPS
+            + python(
+                error,
+                "/work/run.py|20|main|shared['n'] += 1",
+                "/usr/lib/python3.12/multiprocessing/managers.py|818|_callmethod|self._connect()",
+                "/usr/lib/python3.12/multiprocessing/connection.py|637|SocketClient|s.connect(address)",
+            ),
+            INNOCENT,
+            "program-bug",
+        )
+        for error in (
+            "FileNotFoundError: [Errno 2] No such file or directory",
+            "ConnectionRefusedError: [Errno 111] Connection refused",
+            "BrokenPipeError: [Errno 32] Broken pipe",
+            "EOFError",
+        )
+    ),
+    (
+        "twin: the manager was killed for memory",
+        "[ 4410.2] Out of memory: Killed process 1431 (python) total-vm:91244kB, anon-rss:88112kB\n"
+        + python("EOFError", "/usr/lib/python3.12/multiprocessing/managers.py|820|_callmethod|conn.send(1)"),
+        INNOCENT,
+        "host-resource",
+    ),
+    (
+        "gdb: a file that shrank",
+        "Program received signal SIGBUS, Bus error.\n0x0000555555555210 in sum (at=0x7ffff7fb8000) at src/sum.c:12\n"
+        "#0  0x0000555555555210 in sum (at=0x7ffff7fb8000, n=9) at src/sum.c:12\n",
+        INNOCENT,
+        "program-bug",
+    ),
     (
         "an executor that was shut down",
         STEPS

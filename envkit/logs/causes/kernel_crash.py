@@ -45,7 +45,7 @@ def crash_under_debugger(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """gdb shows the source line of the program's at which it crashed (gdb, "Stack Frames": frame 0)."""
     if any(event.has("cuda") or event.has("sticky") for event in story.roots) or story.of(*_FRAMES, *_KERNEL):
         return
-    for event in story.of("received-sigsegv")[:1]:
+    for event in story.of("received-sigsegv", "received-fault")[:1]:
         for seen in story.files:
             for line in (*seen.head, *seen.tail):
                 near = line.file == event.line.file and 0 < line.number - event.line.number <= _BEHIND

@@ -69,6 +69,10 @@ _MILD = re.compile(
     r"|[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor"
 )
 _WRITES = re.compile(r"\bprint\(|\bstd(?:out|err)\b|\.flush\(|\becho\(")
+_MANAGER = re.compile(r"multiprocessing[\\/]managers\.py$")
+_OF_PROXIES = ("_callmethod", "_connect", "_incref")
+_NOBODY_THERE = ("EOFError", "BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "FileNotFoundError")
+_KILLED = ("program-oom-kill", "program-oom-killed-old", "program-oom-slurm", "program-oom-slurm-steps")
 _LOOKS_UP = ("__getattr__", "__getattribute__")
 # what exceptions of libraries say, whatever they are called
 _OF_LIBRARIES = (
@@ -153,6 +157,18 @@ def reader_gone(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             why = f"the program wrote to a pipe that nobody reads any more{_where(trace)}"
             decide = "what the output was piped into, and whether that ended first"
             yield Hypothesis(INNOCENT, "launch-config", Strength.LIKELY, (trace.line,), why, decide, over=(OPEN,))
+
+
+def manager_gone(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A shared object of multiprocessing was used when its manager had ended (CPython, Lib/multiprocessing/managers.py:
+    it ends with the ``with`` block, by shutdown, or when nothing holds the manager any more)."""
+    for trace in story.tracebacks[-1:]:
+        asks = any(_MANAGER.search(each.file) and each.function in _OF_PROXIES for each in trace.frames)
+        if short_kind(trace) in _NOBODY_THERE and asks and not story.of(*_KILLED):
+            why = f"the manager of a shared object has ended when the program still uses it{_where(trace)}"
+            decide = "whether the manager's with block, its shutdown or the program's end came before this line"
+            strength = Strength.POSSIBLE if gpu_roots(story) else Strength.LIKELY
+            yield Hypothesis(INNOCENT, "program-bug", strength, (trace.line,), why, decide, over=(OPEN,))
 
 
 def _went_on(trace: Traceback, story: Story) -> bool:
