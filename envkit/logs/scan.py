@@ -537,9 +537,7 @@ class _Walk:
         if len(self._dull) > _SHAPES:
             if 2 * len(fresh) < lines:
                 self._dull.clear()
-            elif _SELDOM * len(fresh) > (_SELDOM - 1) * len(
-                unique
-            ):  # nothing comes twice: none is remembered for a while
+            elif _SELDOM * (len(unique) - len(fresh)) < len(unique):  # nothing comes twice: none is kept for a while
                 self._dull.clear()
                 self._remembers = self._blocks + _ASKED_AGAIN
         if len(self._known) > _SHAPES:

@@ -195,7 +195,7 @@ def _reached(dockerfile: Dockerfile) -> list[Stage]:
 def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     cuda = stack.minor(stack.cuda_of_base(stage.base))
     line = [dockerfile.stages[index] for index in stage.line]
-    installs = [install for each in line for step in each.steps for install in step.installs]
+    installs = [install for step in dockerfile.steps_of(stage.index) for install in step.installs]
     added = list(stack.toolkits(installs))
     if any(not one.cuda and one.install.name != "nvidia-cuda-toolkit" for one in added) or _brought(line):
         return
@@ -237,8 +237,7 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
 
 def _open(stage: Stage, dockerfile: Dockerfile) -> Iterator[_Named]:
     """What a stage names of CUDA that no toolkit which it surely installs is."""
-    line = [dockerfile.stages[index] for index in stage.line]
-    installs = [install for each in line for step in each.steps for install in step.installs]
+    installs = [install for step in dockerfile.steps_of(stage.index) for install in step.installs]
     there = {stack.minor(one.cuda) for one in stack.toolkits(installs) if one.whole}
     there |= {stack.major(each) for each in there}
     yield from (one for one in _named(stage) if one.cuda not in there)

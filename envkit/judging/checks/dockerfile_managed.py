@@ -76,14 +76,13 @@ def _marked(stage: Stage, facts: Facts) -> str:
 
 def _refused(dockerfile: Dockerfile, stage: Stage, own: str) -> Iterator[tuple[Step, Command, str]]:
     """The commands that surely install into the marked Python, with their name."""
-    for index in stage.line:
-        for step in dockerfile.stages[index].steps:
-            if _changes(step):
-                return
-            for at, command in enumerate(step.commands if step.name == "RUN" else ()):
-                name = _installs(command, step, own)
-                if name and command.sure and not forgiven(step, at) and not _allowed(command.env):
-                    yield step, command, name
+    for step in dockerfile.steps_of(stage.index):
+        if _changes(step):
+            return
+        for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+            name = _installs(command, step, own)
+            if name and command.sure and not forgiven(step, at) and not _allowed(command.env):
+                yield step, command, name
 
 
 def _changes(step: Step) -> bool:
