@@ -292,7 +292,7 @@ def _locking(what: str, text: str, runs: int, most: float) -> Iterator[Measure]:
         (folder / "envkit.toml").write_text(text)
         spec = load_spec(folder)
         choice = resolve(spec, load_facts())
-        wish = Path(scratch, "wish.in")
+        wish, locked = Path(scratch, "wish.in"), Path(scratch, "locked.txt")
         # All that the lock holds: what the three flavors need beside the runtime too.
         asked = [*choice.requirements, *(line for lines in choice.extras.wheels.values() for line in lines)]
         wish.write_text("".join(line + "\n" for line in asked))
@@ -301,7 +301,7 @@ def _locking(what: str, text: str, runs: int, most: float) -> Iterator[Measure]:
             "--only-binary", ":all:",
             "--python", sys.executable, "--python-version", str(spec.python),
             "--python-platform", platform_tag(spec.platform.machine, choice.glibc),
-            "--output-file", str(Path(scratch, "locked.txt")), str(wish),
+            "--output-file", str(locked), str(wish),
         ]  # fmt: skip
         lock = [*ENVKIT, "lock", str(folder)]
         resolved = folder / "envkit.lock"
@@ -318,6 +318,7 @@ def _locking(what: str, text: str, runs: int, most: float) -> Iterator[Measure]:
 
         def once() -> tuple[tuple[float, float], ...]:
             resolved.unlink(missing_ok=True)
+            locked.unlink(missing_ok=True)  # of an answer that is there uv takes the versions first, and is sooner done
             return processors(uv), processors(lock), processors(lock)
 
         runs_of = dict(zip(("uv", "lock", "again"), zip(*repeated(once, runs), strict=True), strict=True))
