@@ -487,6 +487,7 @@ def test_a_build_that_is_interrupted_leaves_no_image(engine: DockerEngine, tmp_p
     assert stay(drafts, others) == set()
 
 
+@pytest.mark.nightly  # `make stacks` does it with ten locks
 def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
     if shutil.which("python3.11") is None:
         pytest.skip("the reference environment needs python3.11 on this machine")

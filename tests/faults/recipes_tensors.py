@@ -309,6 +309,7 @@ FAULTS = (
         packaged({"AOTI_MACHINE": "aarch64"}, "floats", "aarch64"),
         "one for this machine",
         FITTING,
+        nightly=True,
     ),
     Fault(
         "F03",
@@ -317,6 +318,7 @@ FAULTS = (
         packaged({"AOTI_CPU_ISA": "ASIMD"}, "floats", "asimd"),
         "one compiled for this processor",
         FITTING,
+        nightly=True,
     ),
     Fault(
         "F04",
@@ -333,6 +335,7 @@ FAULTS = (
         packaged({}, "doubles", "float64", "float32"),
         "an input of single precision",
         FITTING,
+        nightly=True,
     ),
     Fault(
         "F05",
@@ -342,6 +345,7 @@ FAULTS = (
         "both say CPU",
         FITTING,
         also=frozenset({"aoti-no-such-device"}),
+        nightly=True,
     ),
     Fault(
         "F05",

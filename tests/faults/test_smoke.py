@@ -28,9 +28,8 @@ from envkit.subjects import SmokeRun
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
-# Every stack, with the whole suite in the nightly run; by day the newest leaves out what takes long, and torch 2.6 has
-# the whole in its image.
-RELEASES, NEWEST = ("t24", "t26", "t211", "t215"), "t215"
+# Every stack has the whole suite in the nightly run; by day torch 2.6 has it in its image.
+RELEASES = ("t24", "t26", "t211", "t215")
 KILLS, PARTS = 20, 5
 # Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every injected
 # fault in its recorded run.
@@ -53,24 +52,23 @@ def outcomes(run: SmokeRun) -> dict[str, Outcome]:
 FRESH = tuple(case.name for case in chosen(TESTS, "full") if case.start == "fresh" and case.cpu and not case.builds)
 
 
-@pytest.mark.parametrize(
-    ("release", "left_out"),
-    [(NEWEST, (*BUILDS, *FRESH)), *(pytest.param(one, (), marks=pytest.mark.nightly) for one in RELEASES)],
-)
-def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(
-    release: str, left_out: tuple[str, ...]
-) -> None:
-    exclude = left_out or (() if (stacks.pristine(release).site / "setuptools").exists() else BUILDS)
+@pytest.mark.nightly
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(release: str) -> None:
+    exclude = () if (stacks.pristine(release).site / "setuptools").exists() else BUILDS
     run = smoke(LocalPython(stacks.pristine(release).python), quiet, SmokeRequest("full", exclude=exclude))
     judged = judge.judge(run, facts.load())
     bad = {result.check: result for result in judged if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
     assert bad == {}
     ran = {test.name for test in run.tests.need("the tests") if test.ended == "ran"}
-    assert len(ran) >= 40 - len(FRESH)
+    assert len(ran) >= 40
     assert run.cuda_before_fork.value is False
 
 
-@pytest.mark.parametrize("apart", [*FRESH, ""])
+# By day the smallest of those that compare is seen in tests/test_smoke_compared.py.
+@pytest.mark.parametrize(
+    "apart", [pytest.param(one, marks=() if one == "ipc" else pytest.mark.nightly) for one in (*FRESH, "")]
+)
 def test_every_test_sees_each_of_its_saboteurs(apart: str) -> None:
     """``apart`` is the one test of a run, or empty for all but those."""
     request = (
