@@ -25,13 +25,12 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "compile-own-mistake", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-# Least shares of right kinds, causes and evidence.  "held" and "later" were set aside until they were opened; "unseen"
-# are programs of somebody who had not seen the rules: what was right when the rules first met them.
+# Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
-    "unseen": (0.89, 0.80, 0.87),
+    "unseen": (0.97, 0.97, 0.97),
 }
 
 
@@ -60,7 +59,7 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
 
 
 @pytest.mark.slow  # explains hundreds of whole outputs
-@gathered(row.id for row in public_logs.expectations(LIST) if row.part != "unseen" and not row.id.startswith(OPEN))
+@gathered(row.id for row in public_logs.expectations(LIST) if not row.id.startswith(OPEN))
 def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     row, answer = next(each for each in answers() if each[0].id == id)
     wrong = public_logs.hold(row, answer, public_logs.Figures())
@@ -70,7 +69,6 @@ def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
 @pytest.mark.slow  # explains hundreds of texts
 @pytest.mark.parametrize("part", LEAST)
 def test_most_of_each_part_is_right_and_what_is_sure_is(part: str) -> None:
-    """The part that is set aside is asked for shares alone, so that nobody tunes to its texts."""
     mine = [(row, answer) for row, answer in answers() if row.part == part]
     figures = public_logs.Figures()
     for row, answer in mine:

@@ -5,43 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envkit.records import dataclass
+from envkit.logs.gdb import NativeFrame, frame
 
 _LONGEST = 4000  # characters of a line; gdb writes whole values of arguments
+_MOST = 100  # frames
 _STOPS = "SIGSEGV SIGABRT SIGBUS SIGFPE SIGILL"
 _STOPPED = re.compile(r"^(?:Program|Thread [^\n]{1,200}?) received signal (?P<signal>SIG[A-Z]+)", re.M)
-_FRAME = re.compile(
-    r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>\S.*?) \(.*\)"
-    r"(?: from (?P<library>\S+)| at (?P<file>\S+):(?P<line>\d+))$"
-)
-# What others call: the C and C++ libraries by their files and by their sources, and Python itself.
-_PLAIN = re.compile(
-    r"/lib(?:c|pthread|m|stdc\+\+|gcc_s|ffi)[.-][^/]*$|/ld-linux[^/]*$|/(?:lib)?python3[^/]*$"
-    r"|(?:^|/)(?:sysdeps|nptl|stdlib|signal|string|malloc|libio|elf)/[^ ]+\.[cSh]$"
-)
-_OF_PYTHON = re.compile(r"_*Py[A-Z_]|_*py(?:main|run)_|\?\?$")
-
 _ENDS = re.compile(
     r"_*(?:pthread_kill\w*|(?:GI_|libc_)?(?:raise|abort)|assert_fail\w*|cxa_\w+)$|std::terminate\(|\?\?$"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NativeFrame:
-    """A frame of a native stack: its function, and its source line or its library."""
-
-    function: str
-    where: str
-
-    @property
-    def at(self) -> str:
-        """Its place in a sentence."""
-        return f"{'at' if re.search(r':[0-9]+$', self.where) else 'of'} {self.where[-300:]}"
-
-    @property
-    def own(self) -> bool:
-        """Whether it is neither of the C and C++ libraries nor of Python itself."""
-        return not (_PLAIN.search(self.where.rpartition(":")[0] or self.where) or _OF_PYTHON.match(self.function))
 
 
 def command(path: str, argv: Sequence[str], log: str) -> tuple[str, ...]:
@@ -63,19 +35,16 @@ def frames(text: str, signal: str) -> tuple[NativeFrame, ...]:
     if not stopped or stopped["signal"] != signal:
         return ()
     lines = [line for line in text[stopped.end() :].splitlines() if len(line) <= _LONGEST]
-    found = [match for match in map(_FRAME.match, lines) if match]
-    return tuple(
-        NativeFrame(each["function"], each["library"] or f"{each['file']}:{each['line']}") for each in found[:100]
-    )
+    return tuple(each for each in map(frame, lines) if each is not None)[:_MOST]
 
 
 def sentence(stack: Sequence[NativeFrame]) -> str:
     """Where it died: the innermost function that does not just end a process, and the innermost outside of the C
     library and Python; "" for no stack."""
-    named = [frame for frame in stack if not _ENDS.match(frame.function)] or list(stack)
+    named = [each for each in stack if not _ENDS.match(each.function)] or list(stack)
     if not named:
         return ""
-    first, own = named[0], next((frame for frame in named if frame.own), None)
+    first, own = named[0], next((each for each in named if each.own), None)
     if own is None or own is first:
         return f"in `{first.function[:200]}` {first.at}"
     return f"in `{first.function[:200]}`, called by `{own.function[:200]}` {own.at}"

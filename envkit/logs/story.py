@@ -57,6 +57,18 @@ _PASSED = re.compile(
     r"|^100% tests passed\b"
 )
 _FAILED = re.compile(r"\[  FAILED  \]")
+# the last lines of pytest, unittest, jest, mocha, RSpec, cargo and go where a test failed
+_TEST_FAILED = re.compile(
+    r"^=* ?(?:\d+ \w+, )?\d+ failed\b.{0,200} in [\d.]{1,12}s|^FAILED \((?:failures|errors)=\d|^Tests: {1,9}\d+ failed"
+    r"|^\s*\d+ failing$|^\d+ examples?, [1-9]\d* failures?|^test result: FAILED|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
+)
+# of a report of a failed test: its source, with a mark or a number before it, and how two values differ
+_SHOWN = re.compile(r"\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{4}")
+_DIFFERS = re.compile(r"E {3,}(?:(?:AssertionError: )?assert |AssertionError: ['\"\[({]|[-+?] )")
+# two values that were to be equal, told by what asserted it
+_COMPARED = re.compile(
+    r"^\W{0,8}(?:AssertionError: )?(?:assert )?(?:[bfru]?['\"\[({]).{0,2000}(?: [!=]=| not in| not found in| is not) "
+)
 # how tests begin
 _TESTING = re.compile(
     r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
@@ -90,6 +102,14 @@ _BAD_END = re.compile(
     r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
     r"|\bnot (?:available|supported|found)\b|\bmissing\b"
 )
+# words by which a program says that it will not go on, whatever else stands beside them
+_GIVES_UP = re.compile(
+    r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
+    r"|\bcannot (?:go on|continue|proceed|serve|train|start|run)\b"
+    r"|\bno \w{1,40} after \d{1,6} (?:tries|attempts|polls|retries)\b|\bwill not (?:start|run|serve|train)\b"
+)
+# what TensorFlow reports where nothing is wrong
+_MILD = re.compile(r"Unable to register \w{1,20} factory")
 _OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|device|driver|nvidia|\bhip\b|triton|kernel|memory")
 # the words of a check of arguments, which a library makes before it asks the GPU for anything
 _CHECKED = re.compile(
@@ -116,6 +136,12 @@ _MET = re.compile(
     r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b|\bnext attempt\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
     r"|\brestart(?:ed|ing)\b"
+    r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
+)
+# what it says of one after which it tries something else
+_TRIES = re.compile(
+    r"(?i)\bretry|\bretries\b|\btry(?:ing)? (?:again|the next|another)\b|\battempt #?\d|"
+    r"\b(?:fall(?:s|ing)?|fell) back\b|\bskipp(?:ed|ing)\b|\binstead\b"
 )
 # what it says of one that was to be met, by another process of its own
 _AWAITED = re.compile(
@@ -283,9 +309,12 @@ class _End:
                 continue
             mine = _chain(trace, self.traces)
             own = any(_holds(each, line) for each in mine for line in loud)
-            if own or not _is_introduced(mine[0], self.seen):
+            if own:
                 continue
-            if _worked_past(trace, self.traces, self.seen, loud):
+            tried = _is_introduced(mine[0], self.seen) or _is_tried_again(mine[0], trace, self.seen)
+            if (tried and _worked_past(trace, self.traces, self.seen, loud)) or (
+                not loud and works_again(trace.line.number, service(trace.line), self.traces, self.seen)
+            ):
                 self.passed += mine
                 self._leave(mine)
 
@@ -369,9 +398,20 @@ def _is_introduced(trace: Traceback, seen: FileSeen) -> bool:
     return any(_leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
 
 
+def _is_tried_again(first: Traceback, last: Traceback, seen: FileSeen) -> bool:
+    """Whether the program, which had printed something before, says just behind a traceback what it does about it."""
+    lines = [line for line in (*seen.head, *seen.tail) if same_process(line, first.first)]
+    after = [line for line in lines if 0 < line.number - last.line.number <= _SAYS and is_output(line)]
+    before = any(line.number < first.first.number and is_output(line) for line in lines)
+    return before and any(_TRIES.search(line.text) for line in after)
+
+
 def _bad_end(line: Line) -> bool:
     """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
-    return _BAD_END.search(line.text) is not None and _MET.search(line.text) is None
+    if _MILD.search(line.text):
+        return False
+    bad = _BAD_END.search(line.text) is not None and _MET.search(line.text) is None
+    return bad or _GIVES_UP.search(line.text) is not None
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -432,15 +472,18 @@ def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Trace
         return False
     own = next((trace for trace in traces if _holds(trace, event.line)), None)
     at = event.line.number if own is None else own.line.number
+    return works_again(at, service(event.line), traces, seen, [each for each in events if each != event])
+
+
+def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen, events: Sequence[Event] = ()) -> bool:
+    """Whether what ended at a line, of the service of that name, was started again and worked, or ended with 0."""
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
-    if (name := service(event.line)) and any(
-        re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()
-    ):
+    if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
         return True
     again = next((n for n in sorted(lines) if n <= at + _SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
     if again is None or any(trace.first.number > at for trace in traces):
         return False
-    if any(other.role is Role.ROOT and other.line.number > at and other != event for other in events):
+    if any(other.role is Role.ROOT and other.line.number > at for other in events):
         return False
     after = [line for n, line in lines.items() if n > again]
     return sum(map(is_output, after)) >= _WORKS and not any(_ILL.search(x.text) or _bad_end(x) for x in after)
@@ -736,7 +779,12 @@ def _without_source(reading: Reading) -> Reading:
         for line in seen.tail
         if _PASSED.search(line.text)
     }
-    if not code and not passed:
+    tested = {
+        seen.name
+        for seen in reading.files
+        if any(_TEST_FAILED.search(line.text) for line in (*seen.head, *seen.tail, *seen.loud))
+    }
+    if not code and not passed and not tested:
         return reading
 
     began = {
@@ -748,6 +796,8 @@ def _without_source(reading: Reading) -> Reading:
     def talks(line: Line, event: Event | None = None) -> bool:
         is_code = code.get(line.file)
         if is_code is not None and is_code(_said(line)):
+            return True
+        if event is not None and line.file in tested and _is_of_test(line):
             return True
         of_tests = line.number < passed.get(line.file, 0)
         if event is not None and stays(event):  # may be of a program before the tests
@@ -761,6 +811,14 @@ def _without_source(reading: Reading) -> Reading:
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _is_of_test(line: Line) -> bool:
+    """Whether a line of a report of failed tests is a test's source, or compares two texts that a test is about."""
+    raw = line.raw or line.text
+    if raw.startswith("E "):
+        return _DIFFERS.match(raw) is not None
+    return _SHOWN.match(raw) is not None or _COMPARED.match(line.text) is not None
 
 
 def _begins_tests(text: str) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs import gdb
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
@@ -16,11 +17,12 @@ from envkit.logs.story import Story
 _KERNEL = ("kernel-segfault-gpu", "kernel-gpf-gpu")
 _FRAMES = ("frame-libcuda", "frame-libnccl", "frame-libnvidia", "frame-libcudart")
 _SIGNALS = ("caught-signal-11", "received-sigsegv", "mpi-signal-segv", "program-fault-python")
-_FRAME_0 = re.compile(
-    r"#0 {1,3}(?:0x[0-9a-f]{1,16} in )?(?P<function>[^\s(]{1,300}) \(.{0,400}\) at (?P<file>\S{1,300}:\d{1,7})$"
+_OF_OTHERS = re.compile(
+    r"sysdeps|nptl|glibc|/usr/src|/usr/include/|\b(?:aten|c10|torch|cutlass)\b|\.cuh?:|Python/|Objects/"
 )
-_OF_OTHERS = re.compile(r"sysdeps|nptl|glibc|/usr/src|\b(?:aten|c10|torch|cutlass)\b|\.cuh?:|Python/|Objects/")
+_PLACE = re.compile(r":\d{1,9}$")
 _TOP = 4  # above the frame that faulted stand the signal's handlers, three of them in glibc's and UCX's listings
+_LONGEST = 200  # characters of a function, whose types may be long
 _BEHIND = 40  # lines in which a stack stands behind the message of its signal
 
 
@@ -42,19 +44,20 @@ def segfault_inside_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 
 def crash_under_debugger(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """gdb shows the source line of the program's at which it crashed (gdb, "Stack Frames": frame 0)."""
+    """gdb shows the source line of the program's at which it crashed, or which called the C or C++ library there."""
     if any(event.has("cuda") or event.has("sticky") for event in story.roots) or story.of(*_FRAMES, *_KERNEL):
         return
     for event in story.of("received-sigsegv", "received-fault")[:1]:
-        for seen in story.files:
-            for line in (*seen.head, *seen.tail):
-                near = line.file == event.line.file and 0 < line.number - event.line.number <= _BEHIND
-                frame = _FRAME_0.match(line.raw or line.text) if near else None
-                if frame is not None and not _OF_OTHERS.search(frame["file"]):
-                    why = f"the program crashed in {frame['function']} ({frame['file']})"
-                    over = ("insufficient-evidence",)
-                    yield Hypothesis("not-gpu-env", "program-bug", Strength.LIKELY, (event.line, line), why, over=over)
-                    return
+        for line in [line for seen in story.files for line in (*seen.head, *seen.tail)]:
+            near = line.file == event.line.file and 0 < line.number - event.line.number <= _BEHIND
+            found = gdb.frame(line.raw or line.text) if near else None
+            if found is None or not found.own or _OF_OTHERS.search(found.where):
+                continue
+            if _PLACE.search(found.where):
+                why = f"the program crashed in {found.function[:_LONGEST]} ({found.where})"
+                over = ("insufficient-evidence",)
+                yield Hypothesis("not-gpu-env", "program-bug", Strength.LIKELY, (event.line, line), why, over=over)
+            return
 
 
 def _told(event: Event, library: str, story: Story, frame: Event | None = None) -> Hypothesis:

@@ -4,22 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from envkit.facts import Facts
-from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, stated
-from envkit.logs.records import Hypothesis, Strength
+from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, stated
+from envkit.logs.records import Hypothesis, Line, Strength
 from envkit.logs.story import Story
 
 _SHARED = re.compile(r"/dev/shm|shared_memory|SharedMemory|\bshm\b")
 _SHM = "dataloader-shm-bus-error"
 _SMALL_SHM = re.compile(r"^(?:tmpfs|shm|none)\s+(?P<size>[\d.]{1,12}[KM])\s.{0,80}\s/dev/shm$")  # of df -h
 _PASSES = re.compile(r"multiprocessing[\\/](?:resource_sharer|reduction|reductions|queues)\.py")
+_CUT_OFF = re.compile(r"(?i)\btruncat(?:ed?|ing)\b|\b(?:cut off|shorter than|re-?wr(?:ote|itten)|shr(?:a|u)nk)\b")
+_OF_TESTS = ("the test ", "the hook ", "a checker of sources ")
+_AT = re.compile(r"\s{0,8}[\w./-]{1,200}\.\w{1,5}(?::\d{1,7}|\(\d{1,7}\))(?::\d{1,5})?: ")
+_INDENTED = "the lines that are indented below it"
+_OTHER_RELEASE = re.compile(
+    r"\bor (?:higher|newer|later|above|greater)\b.{0,40}\brequired\b|\brequires? .{0,80}\bversion\b"
+)
 _DRIVER = ("libcuda", "libnvidia", "libnccl", "libcud", "libcublas")
 
 
 def builds_and_tests(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Package indexes, compilers and tests whose lines name nothing of the GPU stack."""
-    yield from stated(story, "build")
+    for found in stated(story, "build"):
+        below = _below(found.evidence[0], story) if found.decide_by == _INDENTED else None
+        if below is not None:
+            cause = "version-mismatch" if _OTHER_RELEASE.search(below.text) else found.cause
+            why = f"{found.because}: {shortened(below.text)}"
+            found = replace(found, cause=cause, because=why, evidence=(*found.evidence[:1], below))
+        if found.because.startswith(_OF_TESTS) and (place := _place(found.evidence[0], story)) is not None:
+            found = replace(found, evidence=(*found.evidence[:1], place))
+        yield found
+
+
+def _place(line: Line, story: Story) -> Line | None:
+    """The nearest line that names the place of a mistake in a file, as compilers and checkers write it."""
+    kept = {each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.loud, *seen.tail)}
+    places = [each for each in kept if _AT.match(each.text)]
+    return min(places, key=lambda each: (abs(each.number - line.number), each.number), default=None)
+
+
+def _below(line: Line, story: Story) -> Line | None:
+    """The first line that is indented below one, where it is kept."""
+    lines = {each.number: each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.tail)}
+    after = lines.get(line.number + 1)
+    return after if after is not None and after.raw.startswith("  ") and after.text.strip() else None
 
 
 def bus_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -36,9 +66,20 @@ def bus_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             fix = "give the container more shared memory (docker run --shm-size=8g; an emptyDir of medium Memory)"
             yield Hypothesis(_SHM, "container-config", Strength.LIKELY, (event.line, shared), why, decide, fix)
             return
+        cut = next((line for line in _before(event.line, story) if _CUT_OFF.search(line.text)), None)
+        if cut is not None:
+            why = f"the process met a bus error (signal 7), and a file that it maps was cut off: {shortened(cut.text)}"
+            yield Hypothesis(INNOCENT, "corrupt-data", Strength.LIKELY, (event.line, cut), why, decide, over=(OPEN,))
+            return
         why = "the process met a bus error (signal 7), which a full /dev/shm or a file that was cut off causes"
         yield Hypothesis(OPEN, "unknown-cut-log", Strength.POSSIBLE, (event.line,), why, decide)
         yield Hypothesis(INNOCENT, "container-config", Strength.FALLBACK, (event.line,), why, decide)
+
+
+def _before(line: Line, story: Story) -> list[Line]:
+    """The lines of the same file that are kept before one."""
+    kept = {each.number: each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.tail)}
+    return [kept[number] for number in sorted(kept) if number < line.number]
 
 
 def peer_of_small_shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ _FOLLOWS = ("nccl-remote-error", "dataloader-shm-bus-error", "insufficient-evide
 _SHARED = "dataloader-shm-bus-error"
 _ABSURD_BYTES = 1 << 40  # no machine that trains has a terabyte to give to one tensor
 _GIB = 1 << 30
+_ENDED_137 = re.compile(r"\bexit(?:ed)?(?: with)?(?: exit)?(?: code| status)?:? 137\b")  # 128 and signal 9
 _MEMORY_NEXT = ("dmesg -T | grep -i -E 'oom|killed process'", "free -g; cat /sys/fs/cgroup/memory.max")
 _MORE_MEMORY = "give the job more memory of the machine, or use less: fewer workers, smaller shards, no copy in memory"
 
@@ -46,6 +48,8 @@ def _with_kill(found: Hypothesis, story: Story) -> Hypothesis:
         return found
     first = found.evidence[0]
     others = [event.line for event in story.of(*_out_of_memory(), "program-shell-killed") if event.line != first]
+    others += [line for seen in story.files for line in (*seen.loud, *seen.tail) if _ENDED_137.search(line.text)]
+    others = list(dict.fromkeys(others))
     # who waits for a killed rank, or is told by its launcher, only reports it
     return replace(found, evidence=(first, *others[:2]), over=_FOLLOWS)
 

@@ -10,7 +10,7 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
-from envkit.logs.story import Story, is_output, same_process, stays, went_on
+from envkit.logs.story import Story, is_output, same_process, stays, went_on, works_again
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -38,6 +38,14 @@ _NOTHING_FAILED = re.compile(
     r"|(?i:\b(?:saved|wrote|written|stored) (?:to |in |checkpoint|model|report|\S{1,80}[./]\S))"
     r"|(?i:\ball (?:is )?(?:ok|well|good|passed)[.!]?$)"
 )
+_ASKED = re.compile(r"\bSIG(?:TERM|INT)\b|\bsignal 15\b")
+# how services and supervisors say that a planned stop went well
+_IN_ORDER = re.compile(
+    r"\(exit status 0\)|\bexited with code 0\b|\bDeactivated successfully\b|\bApplication shutdown complete\b"
+    r"|\bFinished server process\b|(?i:\bexited normally\b"
+    r"|\b(?:stopped|shut ?down|closed) (?:cleanly|gracefully|in order)\b"
+    r"|\bshutdown complete\b|\bdrained\b|^(?:good)?bye\b|\b(?:0|no) \w{1,20} (?:are |were )?lost\b)"
+)
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
     r"cuda(?!:\d)|nccl|cudnn|nvrm|\bxid\b|nvidia|\bgpus?\b|ptxas|nvcc|cublas|cusolver|cufft|curand|cusparse"
@@ -55,8 +63,13 @@ _COMPLAINS = re.compile(
     r"^(?:[\w./+-]{1,80}(?:\[\d+\])?: ){1,4}.{0,300}?(?:\b[Nn]ot found\b|\b[Nn]o such\b|\bdenied\b"
     r"|\b[Cc](?:annot|an't|ould not)\b|\b[Uu]nable to\b|\b[Rr]efused\b|\b[Uu]n(?:recogni[sz]ed|known|supported)\b"
     r"|\b[Ii]nvalid\b|\bnot supported\b)|\bError response from daemon: |^E: "
+    # what the C library calls an error, at the end of a sentence, behind which Perl says where it ends
+    r"|: (?:No such file or directory|Permission denied|Is a directory|Not a directory|No space left on device"
+    r"|Connection refused|Read-only file system|Cannot allocate memory|Disk quota exceeded)"
+    r"(?: at \S{1,200} line \d{1,7})?\.?$"
 )
 _COMPILER = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hpp|rs|go|ts|java)[:(]\d{1,7}.{0,20}?\berror\b", re.IGNORECASE)
+_TASK_FAILED = re.compile(r"fatal: \[[^\]\n]{1,200}\]: (?:FAILED|UNREACHABLE)!")  # of Ansible, before what it says
 _HARMLESS = re.compile(
     r"warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0", re.IGNORECASE
 )
@@ -109,6 +122,8 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     lines = [line for line in _seen(story) if _WRAPPER.search(line.text) and not _SOURCE.match(line.text)]
     lines += [trace.line for trace in story.tracebacks if is_wrapper(trace) and trace.line not in lines]
     loud = [line for seen in story.files for line in seen.loud]
+    again = {seen.name: seen for seen in story.files}
+    lines = [line for line in lines if not works_again(line.number - 1, "", story.tracebacks, again[line.file])]
     if not lines or any(_COMPILER.search(line.text) for line in loud):
         return
     said = [line for line in loud if speaks(line)]
@@ -181,6 +196,20 @@ def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield Hypothesis(OPEN, "unknown", Strength.DECISIVE, (last[0],), why, decide, over=tuple(sorted(over)))
 
 
+def stopped_as_asked(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A service that was asked to end, and that says, or whose supervisor says, that it did so in order."""
+    orders = [event for event in story.roots if event.has("order") or _ASKED.search(event.line.text)]
+    if not orders or len(orders) < len(story.roots) or fatal(story) or len(story.files) != 1:
+        return
+    lines = sorted({line.number: line for line in (*story.files[0].head, *story.files[0].tail)}.items())
+    after = [line for number, line in lines if number > orders[0].line.number]
+    end = next((line for line in reversed(after) if _IN_ORDER.search(line.text)), None)
+    if end is not None and not any(speaks(line) for line in after):
+        why = f"the program was asked to end, and did so in order: {shortened(end.text)}"
+        decide = "who asked it to end, if nobody meant to"
+        yield Hypothesis(OPEN, "unknown", Strength.LIKELY, (orders[0].line, end), why, decide, over=(INNOCENT,))
+
+
 def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
@@ -202,6 +231,9 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _passed(line: Line, seen: FileSeen) -> bool:
     """Whether the process made steps after the line, and nothing was said behind them of an end that was not good."""
+    after = next((each for each in (*seen.head, *seen.tail) if each.number == line.number + 1), None)
+    if after is not None and after.text == "...ignoring":
+        return True
     steps = went_on(line, seen) or _worked_on(line, seen)
     last = max(steps, default=0)
     ends = (each for each in (*seen.tail, *seen.loud) if each.number > last)
@@ -258,7 +290,7 @@ def speaks(line: Line) -> bool:
     """Whether the line itself tells of an error, and is no launcher's report of one."""
     if line.level in ("info", "debug"):
         return False
-    said = _ERROR.search(line.text) or _COMPLAINS.search(line.text)
+    said = _ERROR.search(line.text) or _COMPLAINS.search(line.text) or _TASK_FAILED.match(line.raw)
     return bool(said or line.level in ("error", "fatal", "critical")) and not (
         _HARMLESS.search(line.text) or _WRAPPER.search(line.text)
     )

@@ -49,7 +49,10 @@ _SAID = (
     ("program-bug", re.compile(
         r"database is locked|no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
     ("infra", re.compile(r"\[Errno (?:111|110|113|101)\]|Connection refused|timed out|Name or service not known")),
-    ("host-resource", re.compile(r"\[Errno (?:28|122|24|12)\]|No space left|Too many open files")),
+    ("host-resource", re.compile(
+        r"\[[Ee]rrno (?:28|122|24|12|27)\]|No space left|Too many open files|File too large|Disk quota exceeded")),
+    ("launch-config", re.compile(
+        r"(?i)\b(?:director(?:y|ies)|folder|path|file) \S{1,300} do(?:es)?(?:n't| not) exist\b")),
 )  # fmt: skip
 # what torch wraps a model in, which then hides the model's own names
 _WRAPS = re.compile(
@@ -73,6 +76,8 @@ _MANAGER = re.compile(r"multiprocessing[\\/]managers\.py$")
 _OF_PROXIES = ("_callmethod", "_connect", "_incref")
 _NOBODY_THERE = ("EOFError", "BrokenPipeError", "ConnectionRefusedError", "ConnectionResetError", "FileNotFoundError")
 _KILLED = ("program-oom-kill", "program-oom-killed-old", "program-oom-slurm", "program-oom-slurm-steps")
+_ENVIRON = re.compile(r"\benviron\[")
+_GETENV = re.compile(r"\b(?:environ\.get|getenv)\(")
 _LOOKS_UP = ("__getattr__", "__getattribute__")
 # what exceptions of libraries say, whatever they are called
 _OF_LIBRARIES = (
@@ -236,12 +241,14 @@ def _cause(trace: Traceback) -> str:
         return stated_by_name
     if "." in trace.kind and (cue := next((name for name, cue in _OF_LIBRARIES if cue.search(message)), "")):
         return cue
+    if _hidden(trace):
+        return "program-bug"
+    if _unset(trace):
+        return "launch-config"
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
-    if _hidden(trace):
-        return "program-bug"
     in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
@@ -252,6 +259,14 @@ def _cause(trace: Traceback) -> str:
     if kind == "TypeError" and "unexpected keyword argument" in message:
         return "version-mismatch"
     return "program-bug"
+
+
+def _unset(trace: Traceback) -> bool:
+    """Whether it is a variable of the environment that is not set: the program asked for it, and had nothing then."""
+    code = " ".join(frame.code for frame in trace.frames[-2:])
+    if short_kind(trace) == "KeyError":
+        return _ENVIRON.search(code) is not None and re.match(r"'[A-Z][A-Z0-9_]*'$", words(trace)) is not None
+    return short_kind(trace) == "TypeError" and "NoneType" in trace.message and _GETENV.search(code) is not None
 
 
 def _hidden(trace: Traceback) -> str:

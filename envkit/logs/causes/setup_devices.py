@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes import _setup
 from envkit.logs.causes._readers import of_root
-from envkit.logs.causes._tracebacks import events_in, is_wrapper
+from envkit.logs.causes._stated import shortened
+from envkit.logs.causes._tracebacks import events_in, fatal, is_wrapper, short_kind, telling
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Role, Strength
-from envkit.logs.story import Story, is_output, service
+from envkit.logs.story import STUMBLES, Story, is_output, service, words
 
 _ID = "cuda-init-no-device"
 _AFTER = (
@@ -34,6 +35,14 @@ _SHORTAGE = re.compile(
 _RAY = re.compile(r"ray::|^(?:\x1b\[\d+m)?\(\w{1,80} (?:pid|ip)=")
 # not what a build tool says of the command that failed
 _BUILD_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: (?!command |subprocess|metadata)")
+# exceptions of a program that got no answer where it expected one
+_FOR_WANT = frozenset([*STUMBLES, "ValueError", "JSONDecodeError", "CalledProcessError"])
+_OF_GPU = re.compile(r"(?i)\bcuda|\bgpus?\b|nvidia|nvml|driver|\bdevices?\b")
+# BuildKit and Docker's older builder, of the step that failed
+_BUILD_STEP = re.compile(
+    r"process \"/bin/(?:ba)?sh (?:-\w+ )+(?P<step>[^\"]{1,300})\" did not complete"
+    r"|The command '/bin/(?:ba)?sh (?:-\w+ )+(?P<old>[^']{1,300})' returned a non-zero code"
+)
 _EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE)
 
 
@@ -56,7 +65,10 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
         if event.signature.id == "no-runtime-found" and _fails_otherwise(story, event):
             continue
-        if event.signature.id == "smi-not-found" and _of_another_service(story, event):
+        if event.signature.id == "smi-not-found" and (_of_another_service(story, event) or _asked_beside(story, event)):
+            continue
+        if event.signature.id == "smi-not-found" and (step := _build_step(story, event)) is not None:
+            yield worded("image-build-asks-gpu", event, step=shortened(step))
             continue
         strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
         # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
@@ -81,6 +93,24 @@ def _of_another_service(story: Story, event: Event) -> bool:
         for trace in ended
         for each in events_in(story, trace)
     )
+
+
+def _asked_beside(story: Story, event: Event) -> bool:
+    """Whether the program asked for nvidia-smi in passing, and ended by an exception that has nothing to do with it."""
+    chain = fatal(story)
+    trace = telling(chain) if chain else None
+    if trace is None or trace.first.number <= event.line.number or short_kind(trace) in _FOR_WANT:
+        return False
+    return not any(each.category != "not-gpu-env" for each in events_in(story, trace)) and not _OF_GPU.search(
+        f"{trace.kind} {words(trace)}"
+    )
+
+
+def _build_step(story: Story, event: Event) -> str | None:
+    """The step of an image's build that a line is of, if it is of one."""
+    lines = [line for seen in story.files if seen.name == event.line.file for line in (*seen.loud, *seen.tail)]
+    found = next((match for line in lines if (match := _BUILD_STEP.search(line.text))), None)
+    return found["step"] or found["old"] if found else None
 
 
 def program_says_so(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -36,6 +36,8 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
     strength = unless_only_warned(story, event, Strength.LIKELY)
     if event.signature.id.startswith("lib-tf") and (story.of("lib-tf-ignore") or story.of("tf-no-drivers")):
         strength = Strength.FALLBACK  # TensorFlow says the same on every machine without a GPU
+    if "nvidia-ml" in library and story.of("nvml-library", "nvml-library-name"):
+        return  # NVML's own words follow: there is no driver
     if library and _DRIVER_SIDE.search(library):
         yield _driver_side(story, event, library, strength)
     elif event.signature.id == "lib-link":
