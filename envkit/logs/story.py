@@ -18,12 +18,22 @@ The rules, in their order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
+from envkit.logs.survived import (
+    AWAITED,
+    ILL,
+    INNOCENT,
+    holds,
+    is_ignored,
+    noted_again,
+    read_backwards,
+    stays,
+    without,
+)
 
 _WORDS = (
     r"from [\w.]+ import|import [\w.{]+|(?:async )?def \w+|class \w+|return\b|yield\b|raise \w|assert\b|pass$|break\b"
@@ -76,110 +86,6 @@ _TESTING = re.compile(
 )
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
-# what a program prints at each of its steps
-_STEP = re.compile(
-    r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
-    r"|\d ?(?:it|samples|tokens)/s|\d%\||HTTP/[\d.]{1,4}\" 2\d\d\b"
-)
-_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
-# of the program's own: not indented, and no word of an error, of a warning or of a table's border
-_PLAIN = re.compile(
-    r"(?=\w)(?=.{0,200}[a-z]{2}.{0,80}\d|.{0,300}\d.{0,80}[a-z]{2})(?!.{0,400}(?i:error|fail|warn|exception|traceback|abort|killed|signal|nccl))"
-)
-_STEPS = 2  # so many are no accident
-_GOES_ON = re.compile(
-    r"(?i)\bskipp(?:ed|ing)\b|\bretrying\b|\bfall(?:ing|s)? back\b|\bfell back\b|\bcontinuing\b|\bpruned\b"
-)
-_ILL = re.compile(
-    r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
-    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
-)
-
-# words that no program ends with that ended well
-_BAD_END = re.compile(
-    r"(?i)(?<!\b0 )(?<!\bno )\berrors?\b(?! ?[:=]? ?0)|(?<!\b0 )(?<!\bno )\bfail(?!(?:ures?|ed) ?[:=]? "
-    r"?0\b)|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
-    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
-    r"|\bnot (?:available|supported|found)\b|\bmissing\b"
-)
-# words by which a program says that it will not go on, whatever else stands beside them
-_GIVES_UP = re.compile(
-    r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
-    r"|\bcannot (?:go on|continue|proceed|serve|train|start|run)\b"
-    r"|\bno \w{1,40} after \d{1,6} (?:tries|attempts|polls|retries)\b|\bwill not (?:start|run|serve|train)\b"
-)
-# what TensorFlow reports where nothing is wrong
-_MILD = re.compile(r"Unable to register \w{1,20} factory")
-_OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|device|driver|nvidia|\bhip\b|triton|kernel|memory")
-# the words of a check of arguments, which a library makes before it asks the GPU for anything
-_CHECKED = re.compile(
-    r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
-    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
-    r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
-)
-_OF_THE_GPU = re.compile(
-    r"(?i)compute.capab|\bsm_?\d|\b(?:ampere|hopper|turing|volta|blackwell|ada)\b|\bgpus?\b|driver|architecture|\bmemory\b"
-    r"|\bcuda (?:version|runtime|toolkit)|CUDA error|_STATUS_|cudaError|CUDA_ERROR"
-)
-# kinds that are told of by engines, compilers and the kernel, which end with them and go on to say what to read
-_OF_TOOLS = (
-    *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
-    *("driver-library", "forward-compat", "cuda-init-error-802", "segfault", "watchdog"),
-)
-# what a program says of an error that it handles
-_MET = re.compile(
-    r"(?i)\bcaught\b|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
-    r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
-    r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
-    r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
-    r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
-    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b|\bnext attempt\b|\battempt \d{1,3}\b"
-    r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
-    r"|\brestart(?:ed|ing)\b"
-    r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
-)
-# what it says of one after which it tries something else
-_TRIES = re.compile(
-    r"(?i)\bretry|\bretries\b|\btry(?:ing)? (?:again|the next|another)\b|\battempt #?\d|"
-    r"\b(?:fall(?:s|ing)?|fell) back\b|\bskipp(?:ed|ing)\b|\binstead\b"
-)
-# what it says of one that was to be met, by another process of its own
-_AWAITED = re.compile(
-    r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
-    r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
-)
-_OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
-_STARTED_AGAIN = re.compile(
-    r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
-    r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
-)
-_WORKS = 5  # lines
-_SAYS = 3  # lines before or after the error
-_BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
-_TRACKER = re.compile(
-    r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
-)  # who writes however a program ends
-# the first of a table, but for what Kubernetes tells of a Pod
-_COLUMN = re.compile(r"(?!.{0,60}\b(?:Warning|Normal) {2,})\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)")
-_ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
-_GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
-# a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's
-_INTRODUCES = re.compile(
-    r"(?!Exception in thread|Process [\w-]{1,60}:$|Error executing job|Exception ignored|During handling|The above"
-    r"|Original |Root Cause|.{0,80}\b(?:rank|worker|engine|training|main|job|script|program)\b)"
-    r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
-    r"|\[[WE] \d{4}-\d\d-\d\d )"
-)
-_ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
-_PASSES_ON = re.compile(
-    r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
-)
-_WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
-STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
-"""Exceptions of a program that was handed nothing, where it expected something."""
-_QUIET = ("", "info", "debug", "notice")  # levels
-_INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
-
 Process = tuple[str, str, int | None, int | None]
 
 
@@ -253,511 +159,30 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
         trace
         for part in parts
         for trace in part.tracebacks
-        if _is_ignored(trace) and lines[trace.line.file] > trace.line.number - trace.first.number + 1
+        if is_ignored(trace) and lines[trace.line.file] > trace.line.number - trace.first.number + 1
     ]
-    files = tuple(_without(seen, ignored) for part in parts for seen in part.files)
+    files = tuple(without(seen, ignored) for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
     seen = {each.name: each for each in files}
     traced = [trace for part in parts for trace in part.tracebacks]
     told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
-    told = [event for event in told if not any(_holds(trace, event.line) for trace in ignored)]
+    told = [event for event in told if not any(holds(trace, event.line) for trace in ignored)]
     traced = [trace for trace in traced if trace not in ignored]
-    told, survived, traced, passed = _read_backwards(told, traced, seen)
-    files = tuple(_without(file, passed) for file in files)
-    if not traced and not any(_ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
-        survived += _noted_again(told, survived)
+    told, survived, traced, passed = read_backwards(told, traced, seen)
+    files = tuple(without(file, passed) for file in files)
+    if not traced and not any(ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
+        survived += noted_again(told, survived)
     events = _ordered((event for event in told if event not in survived), order)
     traces = sorted(traced, key=lambda trace: (order[trace.line.file], trace.line.number))
     return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), tuple(_ordered(survived, order)))
 
 
-@dataclass
-class _End:
-    """What is left of a file, read from its end: what a process survived late it was there to survive, so that is no
-    end of it either."""
-
-    seen: FileSeen
-    events: list[Event]
-    traces: list[Traceback]
-    survived: list[Event] = field(default_factory=list)
-    passed: list[Traceback] = field(default_factory=list)
-    gone: list[Traceback] = field(default_factory=list)
-
-    def look(self) -> None:
-        """Sort out what the process went on after."""
-        # the reader keeps one line of those that are equal: of a traceback that came again it is the event too
-        known = {event.line.text: event for event in self.events if event.role is Role.ROOT}
-        again = [
-            replace(known[trace.line.text], line=trace.line)
-            for trace in self.traces
-            if trace.line.text in known and trace.line.number > known[trace.line.text].line.number
-        ]
-        self.events += again
-        whole = self.seen
-        for event in sorted(self.events, key=lambda each: -each.line.number):
-            told = _is_tabled(event, whole) or any(_holds(trace, event.line) for trace in self.gone)
-            if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
-                self.events.remove(event)
-                self._leave([trace for trace in self.traces if _holds(trace, event.line)], event.line.number)
-                if event not in again:
-                    self.survived.append(event)
-        kept = {event.line.text for event in self.events if event not in again}
-        self.events = [event for event in self.events if event not in again or event.line.text not in kept]
-        loud = [event.line for event in self.events if event.role is Role.ROOT]
-        for trace in sorted(self.traces, key=lambda each: -each.line.number):
-            if trace not in self.traces:
-                continue
-            mine = _chain(trace, self.traces)
-            own = any(_holds(each, line) for each in mine for line in loud)
-            if own:
-                continue
-            tried = _is_introduced(mine[0], self.seen) or _is_tried_again(mine[0], trace, self.seen)
-            if (tried and _worked_past(trace, self.traces, self.seen, loud)) or (
-                not loud and works_again(trace.line.number, service(trace.line), self.traces, self.seen)
-            ):
-                self.passed += mine
-                self._leave(mine)
-
-    def _passed_on(self, event: Event) -> bool:
-        """Whether another exception was raised out of the one that an event is of: that one counts."""
-        return any(
-            _holds(each, event.line)
-            for trace in self.traces
-            if trace.within and trace.first.number > event.line.number
-            for each in _chain(trace, self.traces)[:-1]
-        )
-
-    def _leave(self, traces: Sequence[Traceback], number: int = 0) -> None:
-        """Take tracebacks out with those that they were raised out of, their lines and what introduces them; and the
-        line of a number."""
-        traces = [each for trace in traces for each in _chain(trace, self.traces)]
-        self.traces = [each for each in self.traces if each not in traces]
-        self.gone += traces
-        head, tail = (
-            tuple(
-                line
-                for line in part
-                if line.number != number and not any(_holds(trace, line) or _leads(line, trace) for trace in traces)
-            )
-            for part in (self.seen.head, self.seen.tail)
-        )
-        self.seen = replace(_without(self.seen, traces, number), head=head, tail=tail)
-
-
-def _read_backwards(
-    told: Iterable[Event], traced: Iterable[Traceback], seen: Mapping[str, FileSeen]
-) -> tuple[list[Event], list[Event], list[Traceback], list[Traceback]]:
-    """The events that ended something, those that were survived, and the same of tracebacks."""
-    ends = {name: _End(file, [], []) for name, file in seen.items()}
-    for event in told:
-        ends[event.line.file].events.append(event)
-    for trace in traced:
-        ends[trace.line.file].traces.append(trace)
-    for end in ends.values():
-        if end.events or end.traces:
-            end.look()
-    return (
-        [event for end in ends.values() for event in end.events],
-        [event for end in ends.values() for event in end.survived],
-        [trace for end in ends.values() for trace in end.traces],
-        [trace for end in ends.values() for trace in end.passed],
-    )
-
-
-def _chain(trace: Traceback, traces: Sequence[Traceback]) -> list[Traceback]:
-    """A traceback behind those that it was raised out of, the first of them first."""
-    found = [trace]
-    while found[0].within:
-        before = [
-            each
-            for each in traces
-            if each.line.process == trace.line.process and each.first.number < found[0].first.number
-        ]
-        if not before:
-            break
-        found.insert(0, max(before, key=lambda each: each.first.number))
-    return found
-
-
-def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, loud: Iterable[Line]) -> bool:
-    """Whether the process of a traceback that the program itself printed went on working, and nothing else ended it."""
-    if any(other.first.number > trace.line.number for other in traces):
-        return False
-    if any(line.number > trace.line.number for line in loud):
-        return False
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if same_process(line, trace.line)}
-    before = any(n < trace.first.number - 1 and is_output(line) for n, line in lines.items())
-    after = [line for n, line in lines.items() if n > trace.line.number and not _GOES_WITH.match(line.text)]
-    if any(_ILL.search(line.text) or _bad_end(line) for line in after):
-        return False
-    return len([line for line in after if is_output(line)]) >= (1 if before else _STEPS)
-
-
-def _is_introduced(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether a line of the program's own says what the traceback below it is."""
-    return any(_leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
-
-
-def _is_tried_again(first: Traceback, last: Traceback, seen: FileSeen) -> bool:
-    """Whether the program, which had printed something before, says just behind a traceback what it does about it."""
-    lines = [line for line in (*seen.head, *seen.tail) if same_process(line, first.first)]
-    after = [line for line in lines if 0 < line.number - last.line.number <= _SAYS and is_output(line)]
-    before = any(line.number < first.first.number and is_output(line) for line in lines)
-    return before and any(_TRIES.search(line.text) for line in after)
-
-
-def _bad_end(line: Line) -> bool:
-    """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
-    if _MILD.search(line.text):
-        return False
-    bad = _BAD_END.search(line.text) is not None and _MET.search(line.text) is None
-    return bad or _GIVES_UP.search(line.text) is not None
-
-
-def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether the process that met an error went on: it says so or made steps after it, and what ended it, if anything,
-    is an exception that no rule knows; whatever a launcher or another process says of a failure leaves it open."""
-    lasting = event.role is not Role.ROOT or (event.category in _INNOCENT and not _only_noted(event.line))
-    if lasting or any(event.has(trait) for trait in ("late", "warning")):
-        return False
-    at = event.line.number
-    after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
-    steps = went_on(event.line, seen, traces)
-    again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > _STEPS
-    if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else _STEPS):
-        return False
-    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
-    if not later:
-        if (
-            seen.tail
-            and seen.tail[-1].number > at
-            and _bad_end(seen.tail[-1])
-            and not _COLUMN.match(seen.tail[-1].text)
-        ):
-            return False
-        loud = (line for line in seen.loud if line.number > at)
-        return not any(_ILL.search(line.text) for line in (*after.values(), *loud)) and not any(
-            other.role is Role.ROOT and other.line.number > max([at, *steps])
-            for other in events
-            if other.line.file == seen.name
-        )
-    ends = next((each for each in later if each.line.process == event.line.process and each.kind), None)
-    if ends is None or (steps and ends.first.number < steps[:_STEPS][-1]):
-        return False
-    return not any(other.category not in _INNOCENT and _holds(ends, other.line) for other in events)
-
-
-def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether the process that met an error did not end by it.
-
-    Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
-    """
-    if _overtaken(event, events, traces, seen):
-        return True
-    if stays(event):
-        return _handled(event, events, traces, seen)
-    return any(asked(event, events, traces, seen) for asked in (_started_again, _stepped_on, _outlived, _handled, _met))
-
-
-def service(line: Line) -> str:
-    """The service whose line it is in the output of docker compose or of a supervisor of several programs."""
-    found = _OF_SERVICE.match(line.raw)
-    return found["service"] if found else ""
-
-
-def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether a supervisor started the program of an error again and it then worked to the end of the log, or the
-    service of it ended with 0."""
-    if event.role is not Role.ROOT or event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
-        return False
-    own = next((trace for trace in traces if _holds(trace, event.line)), None)
-    at = event.line.number if own is None else own.line.number
-    return works_again(at, service(event.line), traces, seen, [each for each in events if each != event])
-
-
-def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen, events: Sequence[Event] = ()) -> bool:
-    """Whether what ended at a line, of the service of that name, was started again and worked, or ended with 0."""
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
-    if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
-        return True
-    again = next((n for n in sorted(lines) if n <= at + _SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
-    if again is None or any(trace.first.number > at for trace in traces):
-        return False
-    if any(other.role is Role.ROOT and other.line.number > at for other in events):
-        return False
-    after = [line for n, line in lines.items() if n > again]
-    return sum(map(is_output, after)) >= _WORKS and not any(_ILL.search(x.text) or _bad_end(x) for x in after)
-
-
-def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether the program printed of its work after an error, and then ended by an exception that is its own alone."""
-    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
-        return False
-    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
-        return False
-    own = next((trace for trace in traces if _holds(trace, event.line)), None)
-    at = event.line.number if own is None else own.line.number + own.message.count("\n")
-    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
-    if not later or not all(same_process(trace.line, event.line) for trace in later):
-        return False
-    ends = [later.pop()]
-    while ends[0].within and later:
-        ends.insert(0, later.pop())
-    between = [line for line in (*seen.head, *seen.tail) if at < line.number < ends[0].first.number]
-    inside = {n for trace in later for n in range(trace.first.number, trace.line.number + 1)}
-    worked = any(
-        same_process(line, event.line)
-        and is_output(line)
-        and line.number not in inside
-        and not _BAD_END.search(line.text)
-        for line in between
-    )
-    worked = worked or (own is None and _ROW.match(event.line.text) is not None)
-    return worked and not any(map(_stumbles, ends)) and _unrelated(ends, event, events)
-
-
-def _stumbles(trace: Traceback) -> bool:
-    """Whether an exception tells that something is missing that the program was to have by then."""
-    name = trace.kind.rpartition(".")[2]
-    return name in ("UnboundLocalError", "IndexError") or "NoneType" in trace.message
-
-
-def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether the program says of an error that it met it, or waited for it, and then ends without another one."""
-    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
-        return False
-    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
-        return False
-    trace = next((each for each in traces if _holds(each, event.line)), None)
-    begin, end = (event.line.number,) * 2 if trace is None else (trace.first.number, trace.line.number)
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
-    mine = {n: line for n, line in lines.items() if same_process(line, event.line)}
-    said = [line for n, line in mine.items() if begin - _SAYS <= n < begin or end < n <= end + _SAYS]
-    lone = [event.line] if trace is None else []
-    met = _AWAITED if stays(event) else _MET
-    if not any(met.search(line.text) for line in (*lone, *said)):
-        return False
-    if any(other.first.number > end for other in traces if other.line.file == seen.name):
-        return False
-    after = [line for n, line in sorted(lines.items()) if n > end]
-    bad = any(_ILL.search(line.text) or (_BAD_END.search(line.text) and not _MET.search(line.text)) for line in after)
-    return bool(after) and not bad
-
-
-def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether a line that stands by itself, or in a traceback that a logger wrote, is not where its process ended: an
-    exception that the line does not explain did that, or lines follow that speak of nothing but work."""
-    noted = event.category not in _INNOCENT or _only_noted(event.line)
-    if event.role is not Role.ROOT or not noted or event.has("late"):
-        return False
-    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
-        return False
-    own = next((trace for trace in traces if _holds(trace, event.line)), None)
-    if own is not None and not _is_reported(_chain(own, traces)[0], seen):
-        return False
-    at = event.line.number if own is None else own.line.number
-    later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
-    if later:
-        told = event.line.level.lower() in ("info", "debug")  # what failed for want of something says more of it
-        stumbled = any(_stumbles(trace) if told else trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
-        return not stumbled and _unrelated(later, event, events)
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
-    lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
-    beside = _rest_of(event.line, lines)
-    said = words(own).splitlines()[1:] if own is not None else ()
-    after = {
-        number: line
-        for number, line in lines.items()
-        if number > at
-        and number not in beside
-        and line.text not in said
-        and not _GOES_WITH.match(line.text)
-        and not _TRACKER.match(line.text)
-    }
-    # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    first = not any(number < at and is_output(line) for number, line in lines.items())
-    least = _STEPS if first or own is not None else 1
-    install = event.signature.id.startswith("install-")
-    if install or (first and not event.has("warning")) or len(after) < least:
-        return False
-    roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
-    if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
-        return False
-    return not any(_ILL.search(line.text) or _bad_end(line) for line in after.values())
-
-
-def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether a line says of the error itself what is done in its place, and what ended the program has no part in
-    it."""
-    if event.role is not Role.ROOT or event.category in _INNOCENT or event.has("late"):
-        return False
-    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS) or not _MET.search(event.line.text):
-        return False
-    if not traces or any(_holds(trace, event.line) for trace in traces):
-        return False
-    return not any(map(_stumbles, traces)) and _unrelated(traces, event, events, anyone=True)
-
-
-def _is_tabled(event: Event, seen: FileSeen) -> bool:
-    """Whether it stands in a column of a table that a program prints, with another row beside it."""
-    row = _COLUMN.match(event.line.text)
-    if row is None or event.line.source == "kernel" or event.line.level:
-        return False
-    beside = (line for line in (*seen.head, *seen.tail) if abs(line.number - event.line.number) == 1)
-    return any((other := _COLUMN.match(line.text)) is not None and other.end() == row.end() for line in beside)
-
-
-def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
-    """The numbers of the lines into which a terminal or mail broke the rest of a long line."""
-    rest: set[int] = set()
-    while (
-        (after := lines.get(line.number + 1)) is not None
-        and _BROKEN_AT <= len(line.raw) <= _BROKEN_BELOW
-        and after.raw == after.text
-        and (re.match(r"[a-z\d`'(]", after.text) or line.raw.rstrip().endswith(":"))
-        and not line.raw.endswith((".", "!", "?", ";"))
-    ):
-        rest.add(after.number)
-        line = after
-    return rest
-
-
-def _is_reported(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether the program wrote it, behind a line of its own that warns: Python itself writes none with a level."""
-    before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
-    return bool(trace.first.level) or any(
-        (line.level.lower() not in _QUIET or _INTRODUCES.match(line.text)) and same_process(line, trace.first)
-        for line in before
-    )
-
-
-def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event], *, anyone: bool = False) -> bool:
-    """Whether exceptions that came after an error are of the program alone, and none passes on what another met;
-    with ``anyone`` those of other processes of its too."""
-    mine = [trace for trace in later if trace.kind and (anyone or trace.line.process == event.line.process)]
-    if len(mine) < len(later):
-        return False
-    names = [trace.kind.rpartition(".")[2] for trace in mine]
-    if any(name == "AssertionError" or exception_causes().get(name) == "" for name in names):
-        return False
-    if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, mine, strict=True)):
-        return False
-    said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") and not is_check(trace.message) for trace in mine)
-    return not said and not any(
-        other.category not in _INNOCENT and _holds(trace, other.line) for trace in mine for other in events
-    )
-
-
 def _as_tried(event: Event) -> Event:
     """The event, as a diagnosis where it only tells what NCCL tried to load: what it cannot do without, it warns of."""
     of_ranks = event.category.startswith("nccl") and event.category != "nccl-version-mismatch"
-    of_ranks = of_ranks or event.category in _INNOCENT
+    of_ranks = of_ranks or event.category in INNOCENT
     tried = event.role is Role.ROOT and not of_ranks and not stays(event) and "NCCL INFO" in event.line.text
     return replace(event, role=Role.DIAGNOSTIC) if tried else event
-
-
-def _noted_again(events: Sequence[Event], survived: Sequence[Event]) -> list[Event]:
-    """What a logger noted once more, having been survived before, and what NCCL informed of, in a log that tells of
-    no other failure."""
-    known = {(event.signature.id, event.line.process) for event in survived}
-    roots = [event for event in events if event.role is Role.ROOT and event not in survived]
-    informed = all("NCCL INFO" in event.line.text for event in roots)
-    return [
-        event
-        for event in roots
-        if informed or ((event.signature.id, event.line.process) in known and _only_noted(event.line))
-    ]
-
-
-def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> list[int]:
-    """The numbers of the lines behind ``line`` by which its process shows that it went on with its work: steps, and
-    lines such as it printed before, but for their numbers."""
-    mine = {each.number: each for each in (*seen.head, *seen.tail) if each.process == line.process}
-    within = [(trace.first.number, trace.line.number) for trace in traces if trace.line.file == seen.name]
-    mine = {n: each for n, each in mine.items() if not any(first <= n <= last for first, last in within)}
-    before = {_NUMBERS.sub("0", each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
-    before.discard(_NUMBERS.sub("0", line.text))
-    return [
-        n
-        for n in sorted(mine)
-        if n > line.number and (_STEP.search(mine[n].text) or _NUMBERS.sub("0", mine[n].text) in before)
-    ]
-
-
-def words(trace: Traceback) -> str:
-    """The exception's message without the lines that other programs wrote below it.
-
-    More of it is what is indented, and what follows a colon, as the inner error of a compiler does.
-    """
-    lines = trace.message.splitlines()
-    kept = lines[:1]
-    for line in lines[1:]:
-        if not line[:1].isspace() and not kept[-1].rstrip().endswith((":", "(")):
-            break
-        kept.append(line)
-    return "\n".join(kept)
-
-
-def is_check(message: str) -> bool:
-    """Whether a library refused an argument, and not the GPU or its driver."""
-    return bool(_CHECKED.search(message)) and not _OF_THE_GPU.search(message)
-
-
-def stays(event: Event) -> bool:
-    """Whether it tells of a fault with which its process cannot go on: each later call of CUDA fails by it."""
-    return event.has("sticky") or event.has("device")
-
-
-def same_process(line: Line, other: Line) -> bool:
-    """Whether two lines may be of one process: only one of them may say a process number."""
-    pids = {line.pid, other.pid} - {None}
-    return (line.file, line.host, line.rank) == (other.file, other.host, other.rank) and len(pids) < 2
-
-
-def is_output(line: Line) -> bool:
-    """Whether it is what a program prints of its work, and no warning."""
-    return line.level.lower() in _QUIET and not _WARNS.search(line.text)
-
-
-def _only_noted(line: Line) -> bool:
-    """Whether a logger noted it as something that does not end the program."""
-    return line.level.lower() in ("info", "debug", "notice", "warn", "warning")
-
-
-def _holds(trace: Traceback, line: Line) -> bool:
-    """Whether a line stands within a traceback, its exception's message included."""
-    return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
-
-
-def _without(seen: FileSeen, traces: Sequence[Traceback], number: int = 0) -> FileSeen:
-    """The file without the loud lines of these tracebacks, those that introduce them, and the one of a number."""
-    mine = [trace for trace in traces if trace.line.file == seen.name]
-    if not mine and not number:
-        return seen
-    kept = (
-        line
-        for line in seen.loud
-        if line.number != number and not any(_holds(trace, line) or _leads(line, trace) for trace in mine)
-    )
-    return replace(seen, loud=tuple(kept))
-
-
-def _leads(line: Line, trace: Traceback) -> bool:
-    """Whether it is the program's own line that introduces a traceback."""
-    return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None
-
-
-def _is_ignored(trace: Traceback) -> bool:
-    """Whether Python only printed it and went on: an exception of a finalizer, or of a logger that could not write.
-
-    Source: CPython Python/errors.c (PyErr_WriteUnraisable) and Lib/logging (Handler.handleError).
-    """
-    first = trace.frames[0] if trace.frames else None
-    return first is not None and (
-        first.function.rpartition(".")[2] == "__del__"
-        or (first.function == "emit" and "logging" in first.file)
-        or trace.kind == "Message"  # of a logger too, behind its call stack
-    )
 
 
 def _is_talk(event: Event) -> bool:
@@ -822,7 +247,7 @@ def _is_of_test(line: Line) -> bool:
 
 
 def _begins_tests(text: str) -> bool:
-    return bool(_TESTING.search(text) or _AWAITED.search(text))
+    return bool(_TESTING.search(text) or AWAITED.search(text))
 
 
 def _source(seen: FileSeen) -> Callable[[str], bool] | None:
@@ -887,7 +312,7 @@ def _settled(events: list[Event]) -> Iterator[Event]:
             continue
         if event.has("sticky"):
             stuck.add(mine)
-        if event.has("late") and event.category not in _INNOCENT:
+        if event.has("late") and event.category not in INNOCENT:
             waited = waited or event
         yield event
 

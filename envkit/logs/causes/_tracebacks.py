@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, Role, Traceback
-from envkit.logs.story import Process, Story, service, words
+from envkit.logs.story import Process, Story
+from envkit.logs.survived import service, words
 
 Chain = tuple[Traceback, ...]
 

@@ -10,7 +10,8 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
-from envkit.logs.story import Story, is_output, same_process, stays, went_on, works_again
+from envkit.logs.story import Story
+from envkit.logs.survived import is_output, same_process, stays, went_on, works_again
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(

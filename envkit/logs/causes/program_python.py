@@ -11,7 +11,8 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, sta
 from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
-from envkit.logs.story import STUMBLES, Story, is_check, words
+from envkit.logs.story import Story
+from envkit.logs.survived import STUMBLES, is_check, words
 
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"

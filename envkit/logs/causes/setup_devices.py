@@ -13,7 +13,8 @@ from envkit.logs.causes._tracebacks import events_in, fatal, is_wrapper, short_k
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Role, Strength
-from envkit.logs.story import STUMBLES, Story, is_output, service, words
+from envkit.logs.story import Story
+from envkit.logs.survived import STUMBLES, is_output, service, words
 
 _ID = "cuda-init-no-device"
 _AFTER = (
