@@ -259,6 +259,21 @@ def test_images_of_nvidias_own_registry(reference: str, held: tuple[object, ...]
     assert found.family == "ngc"
 
 
+@pytest.mark.parametrize(
+    ("tag", "os"),
+    [
+        ("ros:noetic-ros-base-l4t-r32.7.1", "ubuntu18.04"),
+        ("pytorch:2.1-r36.2.0", "ubuntu22.04"),
+        ("vllm:0.8.6-r36.4-cu128-24.04", "ubuntu24.04"),
+        ("ros:humble-desktop-l4t-r39.0.0", "?"),
+        ("l4t-pytorch", "?"),
+    ],
+)
+def test_images_for_jetson_name_the_release_of_their_system(tag: str, os: str) -> None:
+    found = read(f"dustynv/{tag}")
+    assert (found.family, shown(found.os)) == ("other", os)
+
+
 # family, os, python, compiler; none of them has CUDA
 @gathered(
     [

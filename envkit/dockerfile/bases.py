@@ -467,10 +467,8 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
             base = replace(base, cuda=_said(row.cuda, why, via), os=_said(row.os, why, via), variables={**_GPU})
             base = replace(base, python=_said(python, why, via))
     jetson = _JETSON.match(tag) if name.startswith("l4t-") else None
-    if jetson is not None and base.os.value is None:
-        since = next((first for first in _JETSON_SYSTEMS if first <= int(jetson[1]) <= _JETSON_LAST), 0)
-        if since:
-            base = replace(base, os=Observed.of(_JETSON_SYSTEMS[since], f"tag {tag}: Linux for Tegra r{jetson[1]}"))
+    if jetson is not None:
+        base = _tegra(base, tag, int(jetson[1]))
     if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)
@@ -478,6 +476,28 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
         there = Observed.of(True, "NVIDIA's TensorFlow image holds the toolkit and compilers")
         base = replace(base, nvcc=there, compiler=there)
     return base
+
+
+_JETSON_WITHIN = pattern(r"(?:^|-)r([0-9]{2})\.[0-9]")
+
+
+def _jetson_containers(base: Base, reference: Reference, facts: Facts) -> Base:
+    """An image of dusty-nv/jetson-containers, whose tags end with the release of Linux for Tegra, and of late with
+    that of Ubuntu."""
+    base = _plain(base, reference, facts)
+    found = _JETSON_WITHIN.search(reference.tag)
+    named = re.search(r"-([0-9]{2}\.04)$", reference.tag)
+    if named is not None and base.os.value is None:
+        return replace(base, os=Observed.of(f"ubuntu{named[1]}", f"tag {reference.tag}"))
+    return _tegra(base, reference.tag, int(found[1])) if found is not None else base
+
+
+def _tegra(base: Base, tag: str, release: int) -> Base:
+    """The base with the Ubuntu of a release of Linux for Tegra."""
+    since = next((first for first in _JETSON_SYSTEMS if first <= release <= _JETSON_LAST), 0)
+    if not since or base.os.value is not None:
+        return base
+    return replace(base, os=Observed.of(_JETSON_SYSTEMS[since], f"tag {tag}: Linux for Tegra r{release}"))
 
 
 # ---------------------------------------------------------------- images without CUDA
@@ -707,7 +727,9 @@ def _family(reference: Reference) -> tuple[str, Reader]:
         return "other", _google
     if not registry and _WITHOUT.fullmatch(last):
         return "other", lambda base, reference, facts: _without_gpu(base, f"the image {last} holds no CUDA")
-    if re.match(r"(?:rocm|runpod|paperspace|vllm|huggingface|dustynv|anibali|cnstark|lmsysorg|rapidsai)/", path):
+    if path.startswith("dustynv/"):
+        return "other", _jetson_containers
+    if re.match(r"(?:rocm|runpod|paperspace|vllm|huggingface|anibali|cnstark|lmsysorg|rapidsai)/", path):
         return "other", _plain
     return "unknown", _plain
 

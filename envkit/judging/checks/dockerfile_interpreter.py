@@ -66,8 +66,8 @@ def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command
         if step.name != "RUN" and step not in starts:
             continue
         for at, (command, own) in enumerate(installs_of(step)):
-            name = _called(command, stage)
-            if name in lacking and not forgiven(step, at):
+            name = next((each for each in _called(command, stage) if each in lacking), "")
+            if name and not forgiven(step, at):
                 yield step, command, name
             lacking -= _brought(command, own)
             if not lacking:
@@ -117,16 +117,18 @@ def _sets_path(step: Step) -> bool:
     return step.name == "ENV" and any(setting.name == "PATH" for setting in step.settings)
 
 
-def _called(command: Command, stage: Stage) -> str:
-    """The plain name of a pip or of ``python`` that a command starts, "" for others.
+def _called(command: Command, stage: Stage) -> list[str]:
+    """The plain names of a ``python`` and of a pip that a command starts.
 
     Older systems call Python 2 by that name, and packages bring it along.
     """
     name = command.words[0].text
+    names = [name] if name in _FIXES else []
     if re.fullmatch(r"python[0-9.]*", name) and command.args[:2] == ("-m", "pip"):
-        name = "pip"  # a module of its own package on these systems
-    old = name == "python" and stack.said(stage.base.os) in _WITH_PYTHON2
-    return name if command.sure and name in _FIXES and not old else ""
+        names.append("pip")  # a module of its own package on these systems
+    if stack.said(stage.base.os) in _WITH_PYTHON2:
+        names = [each for each in names if each != "python"]
+    return names if command.sure else []
 
 
 def _brought(command: Command, installs: Sequence[Install]) -> set[str]:

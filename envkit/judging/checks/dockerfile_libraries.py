@@ -17,7 +17,7 @@ from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Dockerfile, Install, Word
+from envkit.subjects.dockerfile import Dockerfile, Install, Step, Word
 from envkit.versions import Cuda
 
 _ARCHIVE = pattern(r"onnxruntime-linux-x64-gpu(?:[-_]cuda([0-9]+))?-([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?=\.t)")
@@ -35,14 +35,17 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
         asked += 1
         if finding is not None:
             yield finding
+    for finding in _without_any(dockerfile, facts):
+        asked += 1
+        yield finding
     skip_if(not (asked or stack.cuda_of_base(base)), "the base has no CUDA, as far as is known")
     for one in dockerfile.installs if stack.cuda_of_base(base) else ():
         row = _row(one, dockerfile, facts)
         if row is None or row.cuda is None:
             continue
         asked += 1
-        wanted, release = stack.major(row.cuda), f" {one.version}" if one.version else ""
-        mine = stack.major(stack.cuda_of_base(base))
+        wanted, release = _soname(row.cuda), f" {one.version}" if one.version else ""
+        mine = _soname(stack.cuda_of_base(base))
         there = {f"CUDA {stack.cuda_of_base(base)} in the base": f"{base.span.place}, {base.cuda.via}"}
         if "" in majors:
             continue
@@ -54,7 +57,7 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
                 {f"{one.name}{release} is built for CUDA {row.cuda}": cited(row), **there},
                 f"take a base of CUDA {wanted}, or the {one.name} that is built for CUDA {mine}",
             )
-        elif row.cudnn and base.cudnn.is_unsupported and not _brings_cudnn(dockerfile):
+        elif row.cudnn and base.cudnn.is_unsupported and not _brings_cudnn(dockerfile, facts):
             yield error(
                 f"{one.name}{release} loads cuDNN {row.cudnn}, and neither {base.reference} nor the file brings one",
                 one.span,
@@ -63,7 +66,7 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
             )
     for archive, needs, word in _archives(dockerfile, facts) if stack.cuda_of_base(base) else ():
         asked += 1
-        wanted, mine = stack.major(needs.cuda or ""), stack.cuda_of_base(base)
+        wanted, mine = _soname(needs.cuda or ""), stack.cuda_of_base(base)
         if "" in majors or wanted in majors:
             continue
         yield error(
@@ -89,7 +92,7 @@ def _beside_torch(dockerfile: Dockerfile, majors: set[str], facts: Facts) -> Ite
         if torch.prefix and one.prefix and one.prefix != torch.prefix:
             continue
         row = _row(one, dockerfile, facts) if dockerfile.base.cuda.is_unsupported else None
-        wanted = stack.major(row.cuda or "") if row is not None else ""
+        wanted = _soname(row.cuda or "") if row is not None else ""
         if row is not None and wanted and "" not in majors and one.name.startswith("onnxruntime"):
             yield (
                 None
@@ -149,44 +152,117 @@ def _row(one: Install, dockerfile: Dockerfile, facts: Facts) -> GpuPackageRow | 
 
     Another index may have a build for another CUDA, and extras may bring the libraries.
     """
-    if not _plain(one) or any(each.startswith("cu") for each in one.extras):
+    if not _plain(one) or any("cu" in each or each == "ctk" for each in one.extras):
         return None
     last = "" if one.version or one.specifier else facts.last_release(one.name, one.python)
-    if not (one.version or last) and not _newest(one, facts):
+    row = facts.gpu_package(one.name, one.version or last)
+    always = row is not None and not row.since and not row.until
+    if not (one.version or last or always or _newest(one, facts)):
         return None
     if one.name == "faster-whisper" and any(each.name == "ctranslate2" for each in dockerfile.installs):
         return None  # that one decides
-    row = facts.gpu_package(one.name, one.version or last)
-    return row if row is not None and row.own is False and row.build == "wheel" else None
+    loads = row is not None and row.own is False and (row.build == "wheel" or one.name.startswith("cupy-cuda"))
+    return row if loads else None
 
 
 def _newest(one: Install, facts: Facts) -> bool:
     """Whether pip takes the newest release of a name: its Python is one that new releases are made for."""
     life = facts.python_life(one.python) if one.python else None
-    return not one.specifier and not one.name.startswith("tensorflow") and life is not None and life.eol > life.seen
+    return not one.specifier and one.name != "tensorflow-gpu" and life is not None and life.eol > life.seen
 
 
 def _majors(dockerfile: Dockerfile) -> set[str]:
     """The majors of every CUDA in the image, "" among them where one is not known."""
     torch = dockerfile.torch
     own = stack.cuda_of_base(dockerfile.base)
-    found = {stack.major(own)} if own else set[str]()
-    found |= {stack.major(each.cuda) for each in stack.toolkits(dockerfile.installs)}
+    found = {_soname(own)} if own else set[str]()
+    found |= {_soname(each.cuda) for each in stack.toolkits(dockerfile.installs)}
     for each in dockerfile.installs:
         wheel = _WHEEL.fullmatch(each.name)
         if wheel is not None:
             found.add(wheel[1] or "")
     if torch is not None and stack.said(torch.cuda) != "cpu":
-        found.add(stack.major(stack.said(torch.cuda)))
+        found.add(_soname(stack.said(torch.cuda)))
     return found
 
 
-def _brings_cudnn(dockerfile: Dockerfile) -> bool:
+def _soname(cuda: str) -> str:
+    """What the names of CUDA's libraries carry: the major, before CUDA 11 the minor too; "" where it is not known."""
+    major, _, rest = cuda.partition(".")
+    if major.isdigit() and int(major) < _MAJOR_ALONE:
+        minor = rest.partition(".")[0]
+        return f"{major}.{minor}" if minor else ""
+    return major
+
+
+_MAJOR_ALONE = 11
+
+
+# ---------------------------------------------------------------- no CUDA at all
+
+_ASK_FOR_GPUS = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+_FOR_GPUS = pattern(r"onnxruntime-gpu|tensorflow-gpu|cupy-cuda\w+")  # whose names say that they are
+
+
+def _without_any(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """What loads CUDA's libraries in an image that surely holds none, and that is meant for GPUs."""
+    base, installs = dockerfile.base, dockerfile.installs
+    plain = base.family in ("python", "os") and base.sure and not base.digest and stack.without_cuda(base)
+    if not plain or dockerfile.unread or dockerfile.brought or any(map(_other_files, dockerfile.steps)):
+        return
+    if _majors(dockerfile) or dockerfile.torch is not None or any(_may_bring(one) for one in installs):
+        return
+    meant = any(
+        setting.name in _ASK_FOR_GPUS and setting.value not in ("void", "none")
+        for step in dockerfile.steps
+        for setting in (step.settings if step.name == "ENV" else ())
+    )
+    for one in installs:
+        row = _row(one, dockerfile, facts) if meant or _FOR_GPUS.fullmatch(one.name) else None
+        if row is None or row.cuda is None:
+            continue
+        release = f" {one.version}" if one.version else ""
+        yield warning(
+            f"{one.name}{release} loads the libraries of CUDA {_soname(row.cuda)}, and neither {base.reference} nor "
+            "the file brings any, so that it uses no GPU",
+            one.span,
+            {
+                f"{one.name}{release} is built for CUDA {row.cuda}": cited(row),
+                "no CUDA in the base": f"{base.span.place}, {base.reference}",
+            },
+            f"take a base of CUDA {_soname(row.cuda)}"
+            + (f" with cuDNN {row.cudnn}" if row.cudnn else "")
+            + ", or the extra of the package that brings the libraries, where it has one",
+        )
+
+
+def _may_bring(one: Install) -> bool:
+    """Whether a package may bring CUDA's libraries, or is of an installer that brings what is not listed."""
+    name = one.name.removeprefix("cupy-cuda")
+    return one.manager in ("conda", "source") or bool(re.search(r"nvidia|cuda|cudnn|torch", name))
+
+
+def _other_files(step: Step) -> bool:
+    """Whether a step may bring CUDA's libraries as files: of another image or stage, or out of an archive."""
+    if step.copy is None:
+        return False
+    return (bool(step.copy.image) or step.copy.source_stage is not None) and not _uv(step)
+
+
+def _uv(step: Step) -> bool:
+    """Whether a step copies uv's programs alone."""
+    return step.copy is not None and all(name.rsplit("/", 1)[-1] in ("uv", "uvx") for name in step.copy.sources)
+
+
+def _brings_cudnn(dockerfile: Dockerfile, facts: Facts) -> bool:
     """Whether anything may bring a cuDNN: torch, a package, a file that was not read, files of another image."""
     if dockerfile.torch is not None or any(not each.system for each in dockerfile.unread) or dockerfile.brought:
         return True
-    if any(
-        step.copy is not None and (step.copy.image or step.copy.source_stage is not None) for step in dockerfile.steps
-    ):
+    if any(map(_other_files, dockerfile.steps)):
         return True
-    return any("cudnn" in each.name or each.name in ("tensorflow", "jax") for each in dockerfile.installs)
+    return any(
+        "cudnn" in each.name
+        or each.name.startswith("jax")
+        or (each.name == "tensorflow" and _row(each, dockerfile, facts) is None)
+        for each in dockerfile.installs
+    )

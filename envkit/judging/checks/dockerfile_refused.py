@@ -123,7 +123,7 @@ def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             "pin the last one for it, `pip install 'pip<21'`",
         )
     for index in dockerfile.reachable:
-        steps = dockerfile.steps_of(index)
+        base, steps = dockerfile.stages[index].base, dockerfile.steps_of(index)
         fetched = ""
         for number, step in enumerate(steps):
             fetched = _fetched(step, fetched)
@@ -131,7 +131,7 @@ def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if fetched != "newest" or not _runs_it(command) or forgiven(step, at + 1):
                     continue
                 asked += 1
-                python = _python_of(command, step, steps[number + 1 :])
+                python = _python_of(command, step, steps[number + 1 :]) or _second(command, base, steps[: number + 1])
                 if not python or command.span in told or Python(python) >= Python(row.least):
                     continue
                 told.add(command.span)
@@ -198,6 +198,23 @@ def _python_of(command: Command, step: Step, later: list[Step]) -> str:
     )
     after = next((one for one in behind if one.target in ("pip", "pip3", "pip2")), None)
     return after.python if after is not None and after.prefix == "/usr/local" else ""
+
+
+_PYTHON2 = pattern(r"python2?(?:-(?:dev|minimal|setuptools))?")
+_RENAMED = pattern(r"(?:\bln\b|alternatives|\bPATH=).*python|conda|pyenv|virtualenv")
+
+
+def _second(command: Command, base: Base, steps: Sequence[Step]) -> str:
+    """ "2.7" where ``python`` is surely the Python 2 of a distribution that the steps install, else ""."""
+    plain = stack.said(base.os) in _WITH_PYTHON2 and base.family in ("os", "nvidia") and base.sure
+    if not plain or command.words[0].text not in ("python", "python2") or any(_RENAMED.search(s.value) for s in steps):
+        return ""
+    there = any(one.manager == "apt" and _PYTHON2.fullmatch(one.name) for step in steps for one in step.installs)
+    return "2.7" if there else ""
+
+
+# The last releases whose package python is Python 2.
+_WITH_PYTHON2 = ("ubuntu16.04", "ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian9", "debian10")
 
 
 # ---------------------------------------------------------------- the newest Miniconda
