@@ -274,6 +274,35 @@ def test_images_for_jetson_name_the_release_of_their_system(tag: str, os: str) -
     assert (found.family, shown(found.os)) == ("other", os)
 
 
+@pytest.mark.parametrize(
+    ("reference", "torch", "python"),
+    [
+        ("deepspeed/deepspeed:v072_torch112_cu117", "?", "?"),  # 1.1.2 or 1.12
+        ("deepspeed/deepspeed:v072_torch1121_cu117", "1.12.1", "?"),
+        ("pytorch/torchserve:0.8.2-gpu", "?", "?"),
+        ("floydhub/pytorch:1.4.0-gpu.cuda10cudnn7-py3.54", "1.4.0", "?"),
+        ("floydhub/pytorch:1.4.0-gpu.cuda10cudnn7-py3.5", "1.4.0", "3.5"),
+    ],
+)
+def test_a_number_that_is_no_release_is_not_taken_for_one(reference: str, torch: str, python: str) -> None:
+    found = read(reference)
+    assert (shown(found.torch), shown(found.python)) == (torch, python)
+
+
+@pytest.mark.parametrize(
+    ("reference", "os"),
+    [
+        ("node:16-bullseye", "debian11"),
+        ("golang:1.19-buster", "debian10"),
+        ("node:20", "?"),
+        ("amd64/ubuntu:18.04", "ubuntu18.04"),
+        ("arm64v8/debian:bookworm", "debian12"),
+    ],
+)
+def test_the_system_in_the_tag_of_an_official_image(reference: str, os: str) -> None:
+    assert shown(read(reference).os) == os
+
+
 # family, os, python, compiler; none of them has CUDA
 @gathered(
     [

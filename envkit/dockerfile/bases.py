@@ -76,13 +76,14 @@ _OS = pattern(
     r"[-_:]?([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])",
     re.I,
 )
-_PYTHON = pattern(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?([0-9]{1,2})(\.[0-9]{1,2})?(?![0-9])", re.I)
+_PYTHON = pattern(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?(1?[0-9])(\.[0-9]{1,2})?(?![0-9])", re.I)
 _TORCH = pattern(
     _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
 _TORCH_SHORT = pattern(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
 _LEADING_CUDA = pattern(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
 _LEADING_TORCH = pattern(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
+_OTHER_RELEASE = pattern(r"torchserve|torchvision|lightning")  # whose tags tell their own release
 _ROCM = pattern(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
 _ROCM_NAME = pattern(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
 _CPU = pattern(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
@@ -149,7 +150,9 @@ def _torch(text: str) -> str:
     if found:
         return found[1]
     found = _TORCH_SHORT.search(text)
-    return f"{found[1]}.{found[2]}.{found[3]}" if found else ""
+    if found is None or (found[1], found[2]) == ("1", "1"):  # "torch112" is one of two releases
+        return ""
+    return f"{found[1]}.{found[2]}.{found[3]}"
 
 
 def _flavor(text: str) -> str:
@@ -172,7 +175,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
     if base.family == "unknown" and not (cuda or torch) and (_cuda(reference.name) or _torch(reference.name)):
         text = f"{reference.name}-{text}" if text else reference.name
         cuda, torch = _cuda(text), _torch(text)
-    if not torch and "torch" in reference.name:
+    if not torch and "torch" in reference.name and not _OTHER_RELEASE.search(reference.name):
         found = _LEADING_TORCH.match(text)
         torch = found[1] if found else ""
     if not cuda and re.search(r"(?:^|[-_])cuda$", reference.name):
@@ -674,6 +677,12 @@ def _google(base: Base, reference: Reference, facts: Facts) -> Base:
     return replace(base, torch=Observed.of(f"{found[2]}.{found[3]}", via))
 
 
+def _tool(base: Base, reference: Reference, facts: Facts, name: str) -> Base:
+    """An official image of a language, a server or a tool, whose tag may end with the system that it is made on."""
+    base = _without_gpu(base, f"the image {name} holds no CUDA")
+    return replace(base, os=_said(_os(reference.tag, facts), "the tag does not say", f"tag {reference.tag}"))
+
+
 # ---------------------------------------------------------------- who made it
 
 Reader = Callable[[Base, Reference, Facts], Base]
@@ -701,7 +710,7 @@ def _family(reference: Reference) -> tuple[str, Reader]:
     if registry == "public.ecr.aws":
         path = path.removeprefix("docker/").removeprefix("ubuntu/")
     last = path.removeprefix("library/").rpartition("/library/")[2] or path
-    last = last.removeprefix("library/")
+    last = re.sub(r"^(?:library|amd64|arm64v8|i386)/", "", last)
     if last == "python":
         return "python", _python_image
     if (registry, path) in (("ghcr.io", "astral-sh/uv"), ("", "astral/uv")):
@@ -726,7 +735,7 @@ def _family(reference: Reference) -> tuple[str, Reader]:
     if path.startswith("deeplearning-platform-release/"):
         return "other", _google
     if not registry and _WITHOUT.fullmatch(last):
-        return "other", lambda base, reference, facts: _without_gpu(base, f"the image {last} holds no CUDA")
+        return "other", lambda base, reference, facts: _tool(base, reference, facts, last)
     if path.startswith("dustynv/"):
         return "other", _jetson_containers
     if re.match(r"(?:rocm|runpod|paperspace|vllm|huggingface|anibali|cnstark|lmsysorg|rapidsai)/", path):

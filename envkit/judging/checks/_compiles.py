@@ -196,9 +196,12 @@ def _command(
         wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
         if _CARGO_FEATURE.search(wanted):
             return CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
-    elif program.startswith("python") and _PYTHON.match(program) and args and posixpath.basename(args[0]) == "setup.py":
+    elif program.startswith("python") and _PYTHON.match(program) and args and posixpath.basename(args[0]) in _SETUPS:
         return _setup(command, stage, facts, clones)
     return None
+
+
+_SETUPS = ("setup.py", "setup_cuda.py")
 
 
 def _on(value: str) -> bool:
@@ -277,6 +280,9 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
         asked = "FORCE_CUDA"
     if build is not None and _turned_off(build, command.env, " ".join(command.args)):
         return None
+    named = posixpath.basename(command.args[0])
+    if named == "setup_cuda.py":
+        return CudaBuildStep(span, named, stage, command.sure, True, True)
     if asked or (build is not None and not build.needs_gpu):
         what = build.name if build is not None else f"setup.py with {asked}"
         return CudaBuildStep(span, what, stage, command.sure, True, True)

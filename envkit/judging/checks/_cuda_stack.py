@@ -195,6 +195,9 @@ def implied(dockerfile: Dockerfile, facts: Facts) -> Implied | None:
     return None
 
 
+_WITH_AN_EXTRA = ("transformers", "diffusers", "safetensors")  # by their extra of that name
+
+
 def along_with(one: Install, dockerfile: Dockerfile, facts: Facts) -> Torch | None:
     """The torch that pip and uv surely bring for a package which requires it, where none is there; else None."""
     plain = one.sure and not (one.constraint or one.locked or one.marker or one.url or "--no-deps" in one.options)
@@ -207,6 +210,8 @@ def along_with(one: Install, dockerfile: Dockerfile, facts: Facts) -> Torch | No
         wanted = row.torch
     elif len(mates) == 1:
         wanted = f"=={mates[0]}"
+    elif one.name in _WITH_AN_EXTRA and "torch" in one.extras:
+        wanted = ""
     else:
         return None
     version, _ = pin(wanted)

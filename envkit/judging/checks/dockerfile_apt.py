@@ -90,12 +90,51 @@ _GONE = {
     "libasound2": ({"ubuntu": 24}, "libasound2t64"),
     "libssl1.1": ({"ubuntu": 22, "debian": 12}, "libssl3"),
     "netcat": ({"ubuntu": 24, "debian": 12}, "netcat-openbsd"),
+    "software-properties-common": ({"debian": 13}, "nothing in its place: Debian has no add-apt-repository any more"),
+    "qt5-default": ({"ubuntu": 22, "debian": 11}, "qtbase5-dev"),
+    "libqt4-dev": ({"ubuntu": 20, "debian": 11}, "qtbase5-dev"),
+    "python-dev": ({"ubuntu": 22, "debian": 12}, "python3-dev"),
+    "python-numpy": ({"ubuntu": 22, "debian": 11}, "python3-numpy"),
+    "python-setuptools": ({"ubuntu": 22, "debian": 12}, "python3-setuptools"),
+    "python-tk": ({"ubuntu": 22, "debian": 12}, "python3-tk"),
+    "python-opencv": ({"ubuntu": 20, "debian": 11}, "python3-opencv"),
+    "libpng12-dev": ({"ubuntu": 18, "debian": 9}, "libpng-dev"),
+    "libjasper-dev": ({"ubuntu": 18, "debian": 9}, "nothing in its place: no later release has it"),
+    "libav-tools": ({"ubuntu": 18, "debian": 10}, "ffmpeg"),
+    "libdc1394-22-dev": ({"ubuntu": 22, "debian": 12}, "libdc1394-dev"),
+    "libtiff5": ({"ubuntu": 24, "debian": 12}, "libtiff6"),
+    "libssl1.0-dev": ({"ubuntu": 20, "debian": 10}, "libssl-dev"),
+    "openjdk-8-jdk": ({"debian": 10}, "default-jdk, or take Temurin's archive"),
+    "openjdk-8-jre": ({"debian": 10}, "default-jre, or take Temurin's archive"),
+    "openjdk-11-jdk": ({"debian": 12}, "default-jdk, or take Temurin's archive"),
+    "openjdk-11-jre": ({"debian": 12}, "default-jre, or take Temurin's archive"),
+    "openjdk-17-jdk": ({"debian": 13}, "default-jdk, or take Temurin's archive"),
+    "openjdk-17-jre": ({"debian": 13}, "default-jre, or take Temurin's archive"),
+    **{
+        f"{name}-{release}": (gone, f"a {name} that the release has, or take an older release")
+        for name in ("gcc", "g++")
+        for release, gone in {
+            "4.8": {"ubuntu": 20, "debian": 9},
+            "5": {"ubuntu": 20, "debian": 9},
+            "6": {"ubuntu": 20, "debian": 10},
+            "7": {"ubuntu": 22, "debian": 11},
+            "8": {"ubuntu": 22, "debian": 11},
+            "9": {"debian": 12},
+            "10": {"debian": 12},
+        }.items()
+    },
 }
+_GONE |= {f"{name}-headless": _GONE[name] for name in tuple(_GONE) if name.startswith("openjdk")}
+_ADDS_ARCHIVES = "software-properties-common"  # which no other archive has, and is asked for to add one
+_OF_ANOTHER_RELEASE = pattern(
+    r"sources\.list(?!\.d)|\.sources\b|bookworm|bullseye|buster|jammy|focal|noble|debian\.org|\.deb\b"
+)
 
 
 # Tags of python without a distribution and a patch release stand for the newest Debian since it came out; those of a
-# Python that had ended by then do not.  Source: docker-library/official-images at 01732a42e52e, library/python.
-_MOVING_PYTHON = pattern(r"(?:3(?:\.(?:1[0-9]))?(?:-slim)?|slim|latest)?")
+# Python that had ended by then do not.  Source: docker-library/official-images at 01732a42e52e, library/python, and
+# docker-library/python, which has 3.9/trixie.
+_MOVING_PYTHON = pattern(r"(?:3(?:\.(?:9|1[0-9]))?(?:-slim)?|slim|latest)?")
 _MOVED_TO = "debian13"
 
 
@@ -118,10 +157,13 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
         asked += not base.os.missing
         via = base.os.via or "the tag moved to it or to a newer one: docker-library/official-images, library/python"
         for step in dockerfile.steps_of(index):
-            if other_archive(step):
+            others = other_archive(step)
+            if others and (step.name != "RUN" or _OF_ANOTHER_RELEASE.search(step.value)):
                 break
             for one in step.installs:
                 since, instead = _GONE.get(one.name, ({}, ""))
+                if others and one.name != _ADDS_ARCHIVES:
+                    continue  # that archive may have it
                 if one.manager != "apt" or not one.sure or int(found[2]) < since.get(found[1], 1000):
                     continue
                 asked += 1
@@ -131,4 +173,6 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
                     {f"the base is {system}": f"{base.span.place}, {via}"},
                     f"install {instead}",
                 )
+            if others:
+                break
     skip_if(not asked, "which release the base is of is not known")

@@ -205,6 +205,7 @@ _NVIDIAS = pattern(
     r"cuda(?:-[a-z-]+)?-\d+-\d+|cuda(?:-toolkit|-drivers)?|libcu(?:dnn|blas)\d*(?:-dev)?|libn(?:ccl2?|vinfer\d*)(?:-dev)?"
 )
 _OLD_KEY = pattern(r"developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/\w+/x86_64/7fa2af80\.pub")
+_KEYRING = pattern(r"3bf863cc|A4B469963BF863CC|cuda-keyring")
 _OLD_ARCHIVE = pattern(r"deb \S*developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/")
 
 
@@ -218,14 +219,17 @@ def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         base = dockerfile.stages[index].base
         why = _knows_the_old(base, facts)
         asked += bool(why)
+        key = archive = False  # whether a step added NVIDIA's old key, and its archive
         for step in dockerfile.steps_of(index):
             if step.copy is not None and re.search(r"^/etc/apt|sources|keyring", step.copy.target):
                 break
             if step.name != "RUN":
                 continue
-            if _OLD_KEY.search(step.value) and _OLD_ARCHIVE.search(step.value) and "3bf863cc" not in dockerfile.text:
+            adds = _OLD_ARCHIVE.search(step.value) is not None
+            key, archive = key or _OLD_KEY.search(step.value) is not None, archive or adds
+            if key and archive and not why and "3bf863cc" not in dockerfile.text and not _KEYRING.search(step.value):
                 asked, why = asked + 1, f"{step.span.place} adds the archive with the key 7fa2af80"
-            elif _MENDED.search(step.value):
+            elif (_MENDED.search(step.value) and not (key or adds)) or _KEYRING.search(step.value):
                 break
             asks = any(_NVIDIAS.fullmatch(one.name) for one in step.installs if one.manager == "apt" and one.sure)
             ends = [
@@ -281,7 +285,7 @@ def _installs(command: Command) -> bool:
 
 def _after(command: Command, step: Step) -> bool:
     """Whether an update comes behind what the step adds of NVIDIA's archive, where it adds some."""
-    if not _OLD_KEY.search(step.value):
+    if not _OLD_ARCHIVE.search(step.value):
         return True
     added = [each for each in step.commands if any("compute/cuda/repos" in arg for arg in each.args)]
     return bool(added) and (command.span.line, command.span.column) > (added[-1].span.line, added[-1].span.column)
