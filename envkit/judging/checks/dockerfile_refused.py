@@ -131,7 +131,9 @@ def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if fetched != "newest" or not _runs_it(command) or forgiven(step, at + 1):
                     continue
                 asked += 1
-                python = _python_of(command, step, steps[number + 1 :]) or _second(command, base, steps[: number + 1])
+                python = _python_of(command, step, steps[number + 1 :]) or _second(
+                    command, base, steps[: number + 1], facts
+                )
                 if not python or command.span in told or Python(python) >= Python(row.least):
                     continue
                 told.add(command.span)
@@ -204,13 +206,14 @@ _PYTHON2 = pattern(r"python2?(?:-(?:dev|minimal|setuptools))?")
 _RENAMED = pattern(r"(?:\bln\b|alternatives|\bPATH=).*python|conda|pyenv|virtualenv")
 
 
-def _second(command: Command, base: Base, steps: Sequence[Step]) -> str:
-    """ "2.7" where ``python`` is surely the Python 2 of a distribution that the steps install, else ""."""
+def _second(command: Command, base: Base, steps: Sequence[Step], facts: Facts) -> str:
+    """The last Python 2 where ``python`` is surely that of a distribution which the steps install, else ""."""
     plain = stack.said(base.os) in _WITH_PYTHON2 and base.family in ("os", "nvidia") and base.sure
     if not plain or command.words[0].text not in ("python", "python2") or any(_RENAMED.search(s.value) for s in steps):
         return ""
     there = any(one.manager == "apt" and _PYTHON2.fullmatch(one.name) for step in steps for one in step.installs)
-    return "2.7" if there else ""
+    last = next((row.python for row in reversed(facts.python_lives) if row.python.startswith("2.")), "")
+    return last if there else ""
 
 
 # The last releases whose package python is Python 2.
