@@ -212,8 +212,8 @@ def _second(command: Command, base: Base, steps: Sequence[Step], facts: Facts) -
     if not plain or command.words[0].text not in ("python", "python2") or any(_RENAMED.search(s.value) for s in steps):
         return ""
     there = any(one.manager == "apt" and _PYTHON2.fullmatch(one.name) for step in steps for one in step.installs)
-    last = next((row.python for row in reversed(facts.python_lives) if row.python.startswith("2.")), "")
-    return last if there else ""
+    last = [str(row.python) for row in facts.python_lives if str(row.python).startswith("2.")]
+    return last[-1] if there and last else ""
 
 
 # The last releases whose package python is Python 2.
