@@ -70,10 +70,12 @@ _FAILED = re.compile(r"\[  FAILED  \]")
 # the last lines of pytest, unittest, jest, mocha, RSpec, cargo and go where a test failed
 _TEST_FAILED = re.compile(
     r"^=* ?(?:\d+ \w+, )?\d+ failed\b.{0,200} in [\d.]{1,12}s|^FAILED \((?:failures|errors)=\d|^Tests: {1,9}\d+ failed"
-    r"|^\s*\d+ failing$|^\d+ examples?, [1-9]\d* failures?|^test result: FAILED|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
+    r"|^\s*\d+ failing$|^\d+ examples?, [1-9]\d* failures?|^test result: FAILED"
+    r"|^Tests run: \d+, (?:Failures: [1-9]|Failures: 0, Errors: [1-9])|^\[  FAILED  \] "
+    r"|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
 )
 # of a report of a failed test: its source, with a mark or a number before it, and how two values differ
-_SHOWN = re.compile(r"\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{4}")
+_SHOWN = re.compile(r"\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{1,}(?!what\(\): )")
 _DIFFERS = re.compile(r"E {3,}(?:(?:AssertionError: )?assert |AssertionError: ['\"\[({]|[-+?] )")
 # two values that were to be equal, told by what asserted it
 _COMPARED = re.compile(

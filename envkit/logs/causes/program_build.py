@@ -16,8 +16,10 @@ _SHM = "dataloader-shm-bus-error"
 _SMALL_SHM = re.compile(r"^(?:tmpfs|shm|none)\s+(?P<size>[\d.]{1,12}[KM])\s.{0,80}\s/dev/shm$")  # of df -h
 _PASSES = re.compile(r"multiprocessing[\\/](?:resource_sharer|reduction|reductions|queues)\.py")
 _CUT_OFF = re.compile(r"(?i)\btruncat(?:ed?|ing)\b|\b(?:cut off|shorter than|re-?wr(?:ote|itten)|shr(?:a|u)nk)\b")
-_OF_TESTS = ("the test ", "the hook ", "a checker of sources ")
-_AT = re.compile(r"\s{0,8}[\w./-]{1,200}\.\w{1,5}(?::\d{1,7}|\(\d{1,7}\))(?::\d{1,5})?: ")
+_OF_TESTS = ("the test ", "a test failed: ", "the hook ", "a checker of sources ")
+_AT = re.compile(
+    r".{0,100}\bpanicked at \S{1,200}:\d{1,7}|\s{0,8}[\w./-]{1,200}\.\w{1,5}(?::\d{1,7}|\(\d{1,7}\))(?::\d{1,5})?: "
+)
 _INDENTED = "the lines that are indented below it"
 _OTHER_RELEASE = re.compile(
     r"\bor (?:higher|newer|later|above|greater)\b.{0,40}\brequired\b|\brequires? .{0,80}\bversion\b"

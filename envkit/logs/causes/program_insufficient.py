@@ -86,11 +86,13 @@ _CUES = tuple(
         ("container-config", r"permission|not permitted|read-only"),
         (
             "infra",
-            r"connect|network|broken pipe|socket|timed? ?out|unreachable|resolve|http|certificate|registry|refused",
+            r"capacity|throttl|rate limit|unauthori[sz]ed|forbidden"
+            r"|connect|network|broken pipe|socket|timed? ?out|unreachable|resolve|http|certificate|registry|refused",
         ),
         (
             "version-mismatch",
-            r"unsatisfiable|no solution|conflict|incompatible|not compatible|no matching distribution",
+            r"\brequires (?:a newer|rustc|go|node|python)\b|unsupported engine"
+            r"|unsatisfiable|no solution|conflict|incompatible|not compatible|no matching distribution",
         ),
         (
             "launch-config",

@@ -24,6 +24,7 @@ _NAMING = frozenset(
     [
         *("KeyError", "NameError", "UnboundLocalError", "AttributeError", "ModuleNotFoundError", "FileNotFoundError"),
         *("NotImplementedError", "AssertionError", "ValueError", "TypeError", "IndexError", "FileExistsError"),
+        *("ReferenceError", "SyntaxError"),
     ]
 )
 _NAMED = re.compile(rf"\b(?:{'|'.join(sorted(_NAMING))}): ?(?P<message>.*)")
