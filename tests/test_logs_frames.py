@@ -1,7 +1,7 @@
 """What services, tests, builds and workflows print around a failure or in place of one.
 
 The texts are ours, whole, in ``data/frames.txt``: a name, the kinds that are right, the causes, what is to be quoted
-(each behind ``=== ``), then the text. Most that fail stand beside one that fails otherwise or not at all.
+(each behind ``%%% ``), then the text. Most that fail stand beside one that fails otherwise or not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from gathered import gathered
 from logs import told
 
-_HEAD = re.compile(r"^=== (.+)\n=== (.+)\n=== (.+)\n=== (.*)\n", re.M)
+_HEAD = re.compile(r"^%%% (.+)\n%%% (.+)\n%%% (.+)\n%%% (.*)\n", re.M)
 _TEXTS = (Path(__file__).parent / "data" / "frames.txt").read_text("utf-8")
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -81,6 +82,18 @@ _DIFFERS = re.compile(r"E {3,}(?:(?:AssertionError: )?assert |AssertionError: ['
 _COMPARED = re.compile(
     r"^\W{0,8}(?:AssertionError: )?(?:assert )?(?:[bfru]?['\"\[({]).{0,2000}(?: [!=]=| not in| not found in| is not) "
 )
+# an error between quotation marks behind other words, or before an arrow that leads to what it is taken for
+_CITES = re.compile(
+    r"(?P<before>[^\"'`=({\[]{3,200}) [\"`](?P<what>[^\"`]{8,300})[\"`](?P<after>(?:[ ,;.(].{0,80})?)$"
+    r"|(?P<before_arrow>\w{1,20} \d{1,9}: )(?P<what_arrow>.{8,300}) (?:->|=>) "
+    r"(?P<after_arrow>(?:label|class|kind|category|expected)\b.{0,80})$"
+)
+# words beside a quotation that tell that it happened
+_TELLS = re.compile(
+    r"(?i)error|fail|exception|\braise|\bcaught\b|\bgot\b|\bsaid\b|\bsays\b|reason|because|\bmsg\b|message|detail|abort|\bdied\b"
+    r"|terminat|crash|\bwith\b|\bend(?:ed|s)\b|\breturned\b|\bwarn|\bfatal\b|stderr|stdout|output|:$"
+)
+_OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|checker)$")  # signatures
 # how tests begin
 _TESTING = re.compile(
     r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
@@ -211,8 +224,14 @@ def _without_source(reading: Reading) -> Reading:
         for seen in reading.files
         if any(_TEST_FAILED.search(line.text) for line in (*seen.head, *seen.tail, *seen.loud))
     }
-    if not code and not passed and not tested:
+    cited = any(_CITES.search(event.line.text) for event in reading.events if event.role is Role.ROOT)
+    if not code and not passed and not tested and not cited:
         return reading
+    traced = {
+        (trace.line.file, number)
+        for trace in reading.tracebacks
+        for number in range(trace.first.number, trace.line.number + 2)
+    }
 
     began = {
         seen.name: min((line.number for line in (*seen.head, *seen.tail) if _begins_tests(line.text)), default=0)
@@ -226,6 +245,8 @@ def _without_source(reading: Reading) -> Reading:
             return True
         if event is not None and line.file in tested and _is_of_test(line):
             return True
+        if event is not None and _is_cited(event, traced):
+            return True
         of_tests = line.number < passed.get(line.file, 0)
         if event is not None and stays(event):  # may be of a program before the tests
             of_tests = of_tests and began[line.file] <= line.number
@@ -238,6 +259,25 @@ def _without_source(reading: Reading) -> Reading:
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:
+    """Whether a line is about an error that it quotes, as a title or a row of a table of errors, and tells of none."""
+    line = event.line
+    if event.role is not Role.ROOT or line.level or line.source == "kernel" or (line.file, line.number) in traced:
+        return False
+    found = _CITES.match(line.text)
+    if found is None:
+        return False
+    if found["what"] is None:
+        return not _TELLS.search(found["after_arrow"])
+    around = re.sub(r"\S*[/.]\S*", " ", f"{found['before']} {found['after']}")
+    return _stands_in(event, found["what"]) and not _TELLS.search(around)
+
+
+def _stands_in(event: Event, text: str) -> bool:
+    """Whether the wording of an event stands in a part of its line."""
+    return re.search(event.signature.pattern, text) is not None
 
 
 def _is_of_test(line: Line) -> bool:
@@ -299,6 +339,7 @@ def _ordered(events: Iterable[Event], order: Mapping[str, int]) -> list[Event]:
 def _settled(events: list[Event]) -> Iterator[Event]:
     stuck: set[Process] = set()  # processes that met a sticky error
     own = [event for event in events if event.role is Role.ROOT and not event.has("late") and not event.has("warning")]
+    ended = [event for event in own if event.signature.id != "smi-not-found"]  # who asks in passing goes on
     waited: Event | None = None  # the first report of somebody else's failure that was not explained
     for event in events:
         if event.role is not Role.ROOT:
@@ -309,7 +350,10 @@ def _settled(events: list[Event]) -> Iterator[Event]:
             yield replace(event, role=Role.CASCADE)
             continue
         poisoned = mine in stuck and event.has("cuda") and not event.has("device")
-        if poisoned or (event.has("late") and any(_before(root, event) for root in own)):
+        if poisoned or (
+            event.has("late")
+            and any(_before(root, event) for root in (ended if _OF_TESTS.search(event.signature.id) else own))
+        ):
             yield replace(event, role=Role.CASCADE)
             continue
         if event.has("sticky"):

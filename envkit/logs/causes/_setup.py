@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envkit.logs.records import Event, Hypothesis, Strength, Traceback
+from envkit.logs.records import Event, Hypothesis, Role, Strength, Traceback
 from envkit.logs.story import Story
 
 _GPU_OPTION = re.compile(r"--gpus|--runtime[= ]?nvidia|nvidia\.com/gpu|/dev/nvidia|--device[= ]nvidia|--nv(?:ccli)?\b")
 _GPU_WORD = re.compile(
     r"(?i)cuda|gpu|nvidia|cudnn|nccl|driver|accelerator|bf16|bfloat16|fp16|mixed precision|triton|\.so\b|device|ptx"
 )
+# what is said of an answer that was expected and did not come
+_FOR_WANT = re.compile(r"expected (?:one|at least one) argument|invalid \w{1,20} value: ''|\bNone\b")
 _GPU_CODE = re.compile(
     r"torch[\\/](?:cuda[\\/]|utils[\\/]cpp_extension)|[\\/](?:pynvml|cupy|pycuda|tensorrt|triton)\b|numba[\\/]cuda"
 )
@@ -57,8 +59,24 @@ def unless_only_warned(story: Story, event: Event, strength: Strength) -> Streng
     if not is_warning(event):
         return strength
     later = [trace for trace in story.tracebacks if trace.line.file == event.line.file]
+    if not later and ended_otherwise(story, event):
+        return min(strength, Strength.FALLBACK)
     of_gpu = any(_GPU_WORD.search(f"{trace.kind} {trace.message}") or _in_gpu_code(trace) for trace in later)
     return min(strength, Strength.LIKELY if of_gpu or not later else Strength.FALLBACK)
+
+
+def ended_otherwise(story: Story, event: Event) -> bool:
+    """Whether a line behind an event states a failure that has nothing to do with the GPU."""
+    told = [
+        each.line
+        for each in story.events
+        if each.category == "not-gpu-env" and each.signature.role is Role.ROOT and not _FOR_WANT.search(each.line.text)
+    ]
+    told += [line for seen in story.files for line in seen.loud if line.level in ("error", "fatal", "critical")]
+    return any(
+        line.file == event.line.file and line.number > event.line.number and not _GPU_WORD.search(line.text)
+        for line in told
+    )
 
 
 def started_without_gpus(story: Story, event: Event) -> Event | None:

@@ -273,7 +273,7 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _began(story: Story) -> bool:
     """Whether any line tells of something that the program did not survive."""
-    return any(not event.has("warning") for event in story.roots)
+    return any(not event.has("warning") and not event.line.level.startswith("warn") for event in story.roots)
 
 
 def _seen(story: Story) -> Iterable[Line]:

@@ -87,6 +87,7 @@ _OF_LIBRARIES = (
         "infra",
         re.compile(r"(?i)\b(?:failed|unable|could not|cannot) to? ?connect\b|connection (?:refused|reset)|unreachable"),
     ),
+    ("infra", re.compile(r"(?i)\baccess ?denied\b|\bforbidden\b|\bunauthori[sz]ed\b|\bthrottl")),
     ("launch-config", re.compile(r"(?i)\bno such file\b|\bfile (?:doesn't|does not) exist\b|\bfile not found\b")),
 )
 _RPC_STATUS = re.compile(r"StatusCode\.(\w{1,30})")

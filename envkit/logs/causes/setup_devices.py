@@ -66,10 +66,10 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
         if event.signature.id == "no-runtime-found" and _fails_otherwise(story, event):
             continue
-        if event.signature.id == "smi-not-found" and (_of_another_service(story, event) or _asked_beside(story, event)):
-            continue
         if event.signature.id == "smi-not-found" and (step := _build_step(story, event)) is not None:
             yield worded("image-build-asks-gpu", event, step=shortened(step))
+            continue
+        if event.signature.id == "smi-not-found" and (_of_another_service(story, event) or _asked_beside(story, event)):
             continue
         strength = _setup.unless_only_warned(story, event, Strength.LIKELY)
         # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
@@ -98,6 +98,8 @@ def _of_another_service(story: Story, event: Event) -> bool:
 
 def _asked_beside(story: Story, event: Event) -> bool:
     """Whether the program asked for nvidia-smi in passing, and ended by an exception that has nothing to do with it."""
+    if not story.tracebacks and _setup.ended_otherwise(story, event):
+        return True
     chain = fatal(story)
     trace = telling(chain) if chain else None
     if trace is None or trace.first.number <= event.line.number or short_kind(trace) in _FOR_WANT:
