@@ -593,6 +593,8 @@ def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
     if not plain.cuda.missing:
         return replace(plain, family="conda", torch=_none("conda's images hold no torch"))
     base = _without_gpu(base, "the image of a conda installer holds no CUDA")
+    if _SMALL_CONDA.fullmatch(reference.path):
+        base = replace(base, compiler=Observed.of(False, f"image {reference.path}"))
     return replace(base, os=plain.os, python=plain.python)
 
 
@@ -692,6 +694,9 @@ _WITHOUT = pattern(  # official images of languages, servers and tools; none has
     r"|caddy|traefik|haproxy|memcached|rabbitmq|maven|gradle|swift|julia|r-base|docker|bash|curlimages/curl|alpine/git"
     r"|hadolint/hadolint|oven/bun|denoland/deno|rocker/.+|tiangolo/uvicorn-.+)"
 )
+# Without a compiler.  Source: ContinuumIO/docker-images at 027bce7a1418, miniconda3/debian/Dockerfile;
+# conda-forge/miniforge-images at 01b5f660a1e4, ubuntu/Dockerfile.
+_SMALL_CONDA = pattern(r"continuumio/miniconda3|condaforge/(?:miniforge3|mambaforge)")
 _CONDA = pattern(
     r"(?:.*/)?(?:continuumio/(?:mini|ana)conda[23]?|condaforge/.+|mambaorg/micromamba|conda/.+|(?:mini|ana)conda3"
     r"|mambaorg/.+|prefix-dev/pixi|ghcr\.io/prefix-dev/pixi)"

@@ -195,6 +195,7 @@ def implied(dockerfile: Dockerfile, facts: Facts) -> Implied | None:
     return None
 
 
+_TORCHS = ("torchvision", "torchaudio")  # each release of which requires one torch
 _WITH_AN_EXTRA = ("transformers", "diffusers", "safetensors")  # by their extra of that name
 
 
@@ -210,7 +211,7 @@ def along_with(one: Install, dockerfile: Dockerfile, facts: Facts) -> Torch | No
         wanted = row.torch
     elif len(mates) == 1:
         wanted = f"=={mates[0]}"
-    elif one.name in _WITH_AN_EXTRA and "torch" in one.extras:
+    elif (one.name in _WITH_AN_EXTRA and "torch" in one.extras) or (one.name in _TORCHS and not one.specifier):
         wanted = ""
     else:
         return None

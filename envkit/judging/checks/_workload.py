@@ -17,6 +17,11 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _CPU = re.compile(r"(?:^|[-_.])cpu(?:[-_.]|\Z)", re.IGNORECASE)
 _CPU_OPTION = re.compile(r"--(?:use-)?cpu(?:=|\Z)|--device=cpu\Z")
 _FAMILIES = ("nvidia", "pytorch", "ngc")
+# Images of servers that run on NVIDIA's GPUs, where their tag names no other maker's.
+_FOR_GPUS = re.compile(
+    r"vllm/vllm-openai|lmsysorg/sglang|ghcr\.io/huggingface/text-generation-inference|nvcr\.io/nim/.+"
+)
+_OTHER_MAKE = re.compile(r"rocm|intel|xpu|cpu|gaudi|hpu|npu|ascend|trainium|neuron|tpu", re.IGNORECASE)
 
 
 def need_containers(workload: Workload) -> tuple[Container, ...]:
@@ -38,10 +43,12 @@ def evident(container: Container) -> Iterator[tuple[str, Span]]:
     if _CPU.search(container.name) or any(_CPU_OPTION.match(word.value) for word in container.command):
         return
     base = container.base
-    if base is not None and base.sure and base.family in _FAMILIES and container.image is not None:
+    if base is not None and base.sure and container.image is not None:
         cuda = "" if base.cuda.missing else base.cuda.value or ""
-        if cuda not in ("", "cpu"):
+        if base.family in _FAMILIES and cuda not in ("", "cpu"):
             yield f"image {container.image.value} with CUDA {cuda}", container.image.span
+        elif _FOR_GPUS.fullmatch(base.repository) and not _OTHER_MAKE.search(base.tag):
+            yield f"image {container.image.value}, which is made for them", container.image.span
     built = container.built
     if built is not None and built.torch is not None and not built.torch.cuda.missing:
         if built.torch.cuda.value not in (None, "", "cpu") and _meant(built):

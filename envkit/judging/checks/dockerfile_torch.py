@@ -355,7 +355,7 @@ def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bo
 
 def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
     """Why an install that names no release surely puts another one in the place of ``old``, "" where it may not."""
-    if not unreleased(old) and allows(install.specifier, old) is False:
+    if allows(install.specifier, old) is False:
         return f"{after.span.place}: {install.specifier} excludes {old}"
     if install.manager in ("pip", "uv") and _renewing(install.options):
         newest = facts.newest_torch(variant_of(install.index) or None)
