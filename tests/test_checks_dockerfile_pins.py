@@ -150,3 +150,14 @@ def test_an_activation_matters_not_where_the_environment_is_reached_otherwise(be
     head = "FROM continuumio/miniconda3:24.9.2-0\nRUN conda create -y -n w python=3.11\nRUN conda activate w\n"
     assert judged("pip-python-mismatch", f"{head}RUN pip install flask==3.0.3\n").outcome is Outcome.FAIL
     assert judged("pip-python-mismatch", f"{head}{between}\nRUN pip install flask==3.0.3\n").outcome is not Outcome.FAIL
+
+
+@pytest.mark.parametrize(("system", "why"), [("18.04", "glibc"), ("22.04", "terms")])
+def test_a_miniconda_that_cannot_be_installed_is_not_asked_for_terms_too(system: str, why: str) -> None:
+    text = (
+        f"FROM ubuntu:{system}\nRUN apt-get update && apt-get install -y wget\n"
+        "RUN wget https://repo.anaconda.com/miniconda/Miniconda3-latest-Linux-x86_64.sh -O /m.sh "
+        "&& bash /m.sh -b -p /opt/conda\n"
+        "ENV PATH=/opt/conda/bin:$PATH\nRUN conda create -y -n e python=3.10\n"
+    )
+    assert why in only("miniconda-too-new", text).message

@@ -241,7 +241,8 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         steps = dockerfile.steps_of(index)
         brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
         asked += bool(brought)
-        for finding in (*_old_glibc(base, brought, facts), *_open_terms(base, steps, facts)):
+        old = list(_old_glibc(base, brought, facts))  # where the build ends before anything asks for terms
+        for finding in old or _open_terms(base, steps, facts):
             if finding.span is not None and finding.span not in told:
                 told.add(finding.span)
                 yield finding
