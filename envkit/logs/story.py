@@ -93,6 +93,12 @@ _TELLS = re.compile(
     r"(?i)error|fail|exception|\braise|\bcaught\b|\bgot\b|\bsaid\b|\bsays\b|reason|because|\bmsg\b|message|detail|abort|\bdied\b"
     r"|terminat|crash|\bwith\b|\bend(?:ed|s)\b|\breturned\b|\bwarn|\bfatal\b|stderr|stdout|output|:$"
 )
+# what pytest says of a test: that it failed by itself, by what a child of it did, by an exception; and its sections
+_OWN_FAILURE = re.compile(r"AssertionError\b|assert |Failed: DID NOT RAISE")
+_OF_CHILD = re.compile(r"(?i)return_?code|exit_?code|\bstatus\b|CompletedProcess|[!=]= 0\b")
+_RAISED = re.compile(r"(?!AssertionError)[\w.]{1,80}(?:Error|Exception)\b")
+_CAPTURED = re.compile(r"-{3,} Captured (?:stdout|stderr|log) \w+ -{3,}$")
+_SECTION = re.compile(r"={3,} |_{3,} |\d+ failed\b")
 _OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|checker)$")  # signatures
 # how tests begin
 _TESTING = re.compile(
@@ -227,6 +233,7 @@ def _without_source(reading: Reading) -> Reading:
     cited = any(_CITES.search(event.line.text) for event in reading.events if event.role is Role.ROOT)
     if not code and not passed and not tested and not cited:
         return reading
+    captured = {(seen.name, number) for seen in reading.files if seen.name in tested for number in _captured(seen)}
     traced = {
         (trace.line.file, number)
         for trace in reading.tracebacks
@@ -243,7 +250,7 @@ def _without_source(reading: Reading) -> Reading:
         is_code = code.get(line.file)
         if is_code is not None and is_code(_said(line)):
             return True
-        if event is not None and line.file in tested and _is_of_test(line):
+        if event is not None and line.file in tested and (_is_of_test(line) or (line.file, line.number) in captured):
             return True
         if event is not None and _is_cited(event, traced):
             return True
@@ -278,6 +285,18 @@ def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:
 def _stands_in(event: Event, text: str) -> bool:
     """Whether the wording of an event stands in a part of its line."""
     return re.search(event.signature.pattern, text) is not None
+
+
+def _captured(seen: FileSeen) -> Iterator[int]:
+    """The lines that pytest shows of what a test printed that failed by a comparison of its own alone."""
+    lines = {line.number: line for line in (*seen.head, *seen.loud, *seen.tail)}
+    said = [line.raw[1:].strip() for line in lines.values() if line.raw.startswith("E  ")]
+    own = [text for text in said if _OWN_FAILURE.match(text)]
+    if not own or any(_OF_CHILD.search(text) for text in own) or any(_RAISED.match(text) for text in said):
+        return
+    for begin in (number for number, line in lines.items() if _CAPTURED.match(line.text)):
+        ends = (number for number, line in lines.items() if number > begin and _SECTION.match(line.text))
+        yield from range(begin, min(ends, default=begin))
 
 
 def _is_of_test(line: Line) -> bool:

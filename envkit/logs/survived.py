@@ -63,7 +63,7 @@ _OF_TOOLS = (
 )
 # what a program says of an error that it handles
 _MET = re.compile(
-    r"(?i)\bcaught\b|\b(?:run|attempt\w*|start\w*|tried?) (?:\w+ ){0,3}again\b|\bAwaitingRetry\b"
+    r"(?i)\bcaught\b|\b(?:run|attempt\w*|start\w*|tried?) (?:\w+ ){0,3}again\b|\bAwaitingRetry\b|\btrying (?!to\b)\w"
     r"|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
     r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
     r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
