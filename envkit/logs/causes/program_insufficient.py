@@ -39,6 +39,10 @@ _NOTHING_FAILED = re.compile(
     r"|(?i:\b(?:saved|wrote|written|stored) (?:to |in |checkpoint|model|report|\S{1,80}[./]\S))"
     r"|(?i:\ball (?:is )?(?:ok|well|good|passed)[.!]?$)"
 )
+_LAUNCHER = re.compile(
+    r"ChildFailedError|exitcode|Engine core|Engine process|core proc|ProcessExited|Root Cause|[Ss]ee (?:root|stack)"
+    r"|closing signal|\brank\b|Shard \d|MPI_ABORT|Primary job|scheduler is dead|Aborting Ring|StartAbort"
+)
 _ASKED = re.compile(r"\bSIG(?:TERM|INT)\b|\bsignal 15\b")
 # how services and supervisors say that a planned stop went well
 _IN_ORDER = re.compile(
@@ -145,7 +149,9 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         why = f"the process ended itself with exit code {own}, and said nothing of why"
         decide = f"where the program ends with {own} (exit, sys.exit, os._exit)"
         yield Hypothesis(INNOCENT, "program-bug", Strength.USUAL, chosen, why, decide)
-    strength = Strength.POSSIBLE if signal == _KILL or _own_exit(exits) else Strength.LIKELY
+    sure = any(_LAUNCHER.search(line.text) for line in chosen)  # of whose workers each has a log of its own
+    strength = Strength.LIKELY if sure else Strength.USUAL
+    strength = Strength.POSSIBLE if signal == _KILL or _own_exit(exits) else strength
     decide = "the lines above the first of these"
     yield Hypothesis(OPEN, "unknown-cut-log", strength, chosen, why, decide)
 
