@@ -63,6 +63,8 @@ class _Open:
 
 
 # in a message of several lines, the one that says what is wrong
+# of a compiler that says below its own exception which one it met (torch/_dynamo/exc.py)
+_INNER = re.compile(r"\bgot [\w.]{1,80}(?:Error|Exception)\(")
 _TELLS = re.compile(r"(?i)error|mismatch|missing|unexpected|undefined|cannot")
 
 
@@ -208,6 +210,8 @@ class Tracebacks:
             done.telling is None or not _TELLS.search(done.telling.text)
         ):
             done.telling = line if done.telling is None or _TELLS.search(plain) else done.telling
+        elif done.telling is None and _INNER.search(plain):
+            done.telling = line
         done.message.append(plain)
         return MESSAGE
 
