@@ -242,7 +242,8 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
         asked += bool(brought)
         old = list(_old_glibc(base, brought, facts))  # where the build ends before anything asks for terms
-        for finding in old or _open_terms(base, steps, facts):
+        ends = "so that the build would end here too" if old else "so that the build ends here"
+        for finding in (*old, *_open_terms(base, steps, facts, ends)):
             if finding.span is not None and finding.span not in told:
                 told.add(finding.span)
                 yield finding
@@ -293,7 +294,7 @@ _PLAIN = ("os", "nvidia", "python")  # bases without a conda of their own
 _CONDAS = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge", "micromamba"})
 
 
-def _open_terms(base: Base, steps: Sequence[Step], facts: Facts) -> Iterator[Finding]:
+def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Iterator[Finding]:
     """The first call of the newest Miniconda's conda that asks whether the terms are accepted, which nobody answers."""
     newest = False
     for step in steps if base.family in _PLAIN else ():
@@ -307,7 +308,7 @@ def _open_terms(base: Base, steps: Sequence[Step], facts: Facts) -> Iterator[Fin
         if command is not None:
             yield error(
                 "conda of the newest Miniconda takes nothing from Anaconda's channels before their terms are "
-                "accepted, so that the build ends here",
+                f"accepted, {so}",
                 command.words[0].span,
                 {"it asks, and nothing answers": cited(facts.installer("conda-anaconda-tos"))},
                 "take Miniforge, whose channel has no such terms, or, where you accept them, write before it "
