@@ -832,3 +832,20 @@ def test_a_source_that_cannot_be_kept_does_not_stop_the_program(
     assert module._nvrtc_compile("__global__ void g() {}") == "__global__ void g() {}"
     assert "envkit: a kernel's source was not kept: FileNotFoundError" in capsys.readouterr().err
     del sys.modules["envkit_sources"]
+
+
+def test_threads_take_turns_more_often_while_the_main_thread_is_looked_at_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(job.COMPANION))
+    slow = importlib.import_module("envkit_slow")
+    before, during = sys.getswitchinterval(), []
+
+    def slept(seconds: float) -> None:
+        during.append(sys.getswitchinterval())
+        monkeypatch.setattr(slow._Here, "state", "done")
+
+    monkeypatch.setattr(slow._Here, "state", "lines")
+    monkeypatch.setattr(slow.time, "sleep", slept)
+    slow._look(os.getpid(), 0)  # there is no thread of this number
+    assert during == [pytest.approx(0.0002)] and sys.getswitchinterval() == before

@@ -12,7 +12,7 @@ import debugged
 import logs
 import pytest
 
-from envkit.debug import cores, render, sanitizer, told
+from envkit.debug import cores, render, sanitizer, stacks, told
 from envkit.debug.records import Fault, Verdict
 
 RECORD = debugged.recorded()
@@ -58,7 +58,10 @@ def test_the_log_still_gives_kernel_line_thread_and_allocation(name: str) -> Non
     for field in ("kernel", "problem", "place", "thread", "block", "access", "size", "address", "near", "other"):
         assert getattr(now, field) == getattr(then, field), field
     report = debugged.report(case["report"])
-    assert told.sentence(now, report.python) == report.cause
+    above = stacks.caller(report.python)  # which was not told yet when this was recorded
+    assert above and told.sentence(now, report.python) == (
+        f"{report.cause}, called at {above.place} in {above.function}"
+    )
     assert told.fix(now) == report.fix
 
 

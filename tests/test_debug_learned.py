@@ -61,8 +61,8 @@ def why(state: State, name: str) -> tuple[bool, str]:
 
 def test_the_stages_and_their_order() -> None:
     assert (
-        "as-is", "package-checks", "placement", "blocking", "device-assertions", "no-cache", *sanitizer.TOOLS,
-        "core-dump", "launches", "native", "profile",
+        "as-is", "package-checks", "placement", "native", "blocking", "device-assertions", "no-cache",
+        *sanitizer.TOOLS, "core-dump", "launches", "profile",
     ) == stages.NAMES  # fmt: skip
     assert stages.TOOLS == ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
 

@@ -378,8 +378,10 @@ def _learn_launches(session: _Session, ran: CommandRun) -> str:
 
 def _learn_native(session: _Session, ran: CommandRun) -> str:
     text = _tail(ran.folder / "gdb.log").decode("utf-8", "replace")
-    said = native.sentence(native.frames(text, proc.signal_name(-(session.state.first.exit or 0))))
-    session.state = replace(session.state, native=said)
+    stack = native.frames(text, proc.signal_name(-(session.state.first.exit or 0)))
+    said = native.sentence(stack)
+    inside, carries = any(frame.own for frame in stack), native.runtime_inside(stack)
+    session.state = replace(session.state, native=said, inside=inside, carries=carries)
     return f"it died {said}" if said else "under gdb it did not die of that"
 
 
@@ -462,6 +464,11 @@ def _verdict(
         own = stacks.own_line(died)
         cause += f"; loaded at {own.place} in {own.function}" if own else ""
         return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", fix
+    if state.carries:
+        own = stacks.own_line(died)
+        cause = f"{state.carries} brings a C++ runtime of its own beside the process's (it was linked with "
+        cause += "-static-libstdc++), which ended the process" + (f" at {own.place} in {own.function}" if own else "")
+        return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", packages.SHARED
     if state.told:
         by_ranks = state.told
         return Verdict.FOUND, by_ranks.cause, by_ranks.category, by_ranks.cause_class, by_ranks.fix
@@ -524,13 +531,13 @@ def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
         cause += f", and used or waited for {first.busy:g} processors"
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --stage-timeout SECONDS"
     if state.failed:
-        return _unexplained(first, state.explanation)
+        return _unexplained(first, state.explanation, state.inside)
     if session.open:
         return Verdict.UNDECIDED, f"the command succeeded, but {session.open[0]}", "", "", ""
     return Verdict.CLEAN, "", "", "", ""
 
 
-def _unexplained(first: CommandRun, said: Explanation | None) -> tuple[Verdict, str, str, str, str]:
+def _unexplained(first: CommandRun, said: Explanation | None, inside: bool) -> tuple[Verdict, str, str, str, str]:
     """The same of a command that failed and whose output does not tell why."""
     own = stacks.own_line(_raised(first))
     at = f"; it was at {own.place} in {own.function}" if own else ""
@@ -538,9 +545,9 @@ def _unexplained(first: CommandRun, said: Explanation | None) -> tuple[Verdict, 
         return Verdict.UNDECIDED, "the command had its supervisor ended, which ends the command", "", "", ""
     if first.exit < 0:
         name = proc.signal_name(-first.exit)
-        if own and first.exit in job.CRASHES:
-            cause = f"the command died of {name} ({first.exit}) at {own.place} in {own.function}"
-            return Verdict.FOUND, cause, _category(said), "", ""
+        if (own or inside) and first.exit in job.CRASHES:
+            where = f" at {own.place} in {own.function}" if own else ""
+            return Verdict.FOUND, f"the command died of {name} ({first.exit}){where}", _category(said), "", ""
         cause = f"the command died of {name}, and its output does not tell why{at}"
         look = "look in the kernel's log for the OOM killer (dmesg), or for who else ended it"
         return Verdict.UNDECIDED, cause, "", "", look if first.exit == -signal.SIGKILL else ""

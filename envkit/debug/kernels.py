@@ -23,6 +23,10 @@ _NAMES = {
     "curand": "cuRAND",
     "nccl": "NCCL",
 }
+# cuBLAS's and cuDNN's own, by name: what a core dump tells, which has no stack of the CPU
+_OF_NVIDIA = re.compile(
+    r"^(?:nvjet_|sm\d+_xmma_|(?:ampere|hopper|turing|volta)_\w*gemm|cublas|cudnn|void (?:cublasLt|cudnn)\b)"
+)
 _TORCH = re.compile(r"\bat::native::|\bat_cuda_detail::|\bc10::")
 _FOR_A_WHILE = re.compile(r"^/(?:var/)?tmp/|\.cubin\.cu$|^default_program$")  # CuPy's and NVRTC's names of sources
 _LARGEST = 4_000_000  # bytes of a program's file that are read
@@ -76,6 +80,8 @@ def called(fault: Fault) -> str:
     calls = [found for text in fault.host if (found := _CALL.match(text))]
     if calls:
         return f"`{calls[-1]['call']}` of {_NAMES[calls[-1]['library']]}"
+    if _OF_NVIDIA.match(fault.kernel):
+        return "an operation of cuBLAS or cuDNN"
     return "an operation of torch" if _TORCH.search(fault.kernel) else ""
 
 

@@ -11,6 +11,10 @@ _LONGEST = 4000  # characters of a line; gdb writes whole values of arguments
 _MOST = 100  # frames
 _STOPS = "SIGSEGV SIGABRT SIGBUS SIGFPE SIGILL"
 _STOPPED = re.compile(r"^(?:Program|Thread [^\n]{1,200}?) received signal (?P<signal>SIG[A-Z]+)", re.M)
+# What libstdc++ alone defines, which in another library is a copy of it.
+_RUNTIME = re.compile(
+    r"std::(?:__cxx11::)?(?:codecvt|locale|ios_base|ctype|num(?:punct|_get|_put)|basic_(?:ios|filebuf))\b"
+)
 _ENDS = re.compile(
     r"_*(?:pthread_kill\w*|(?:GI_|libc_)?(?:raise|abort)|assert_fail\w*|cxa_\w+)$|std::terminate\(|\?\?$"
 )
@@ -38,13 +42,21 @@ def frames(text: str, signal: str) -> tuple[NativeFrame, ...]:
     return tuple(each for each in map(frame, lines) if each is not None)[:_MOST]
 
 
+def runtime_inside(stack: Sequence[NativeFrame]) -> str:
+    """The library whose own copy of the C++ runtime a stack died in; "" for none."""
+    first = next((each for each in stack if not _ENDS.match(each.function)), None)
+    if first is None or not _RUNTIME.match(first.function) or not re.search(r"\.so[0-9.]*$", first.where):
+        return ""
+    return "" if "/libstdc++." in first.where else first.where[-300:]
+
+
 def sentence(stack: Sequence[NativeFrame]) -> str:
     """Where it died: the innermost function that does not just end a process, and the innermost outside of the C
     library and Python; "" for no stack."""
     named = [each for each in stack if not _ENDS.match(each.function)] or list(stack)
     if not named:
         return ""
-    first, own = named[0], next((each for each in named if each.own), None)
+    first, own = named[0], next((each for each in named if each.own and not each.function.startswith("std::")), None)
     if own is None or own is first:
         return f"in `{first.function[:200]}` {first.at}"
     return f"in `{first.function[:200]}`, called by `{own.function[:200]}` {own.at}"

@@ -13,6 +13,10 @@ from pathlib import Path
 from envkit.debug.records import PythonFrame
 from envkit.payload.aoti import package
 
+SHARED = (
+    "package it again with a C++ compiler that links libstdc++ shared (CXX=/usr/bin/g++); a wrapper of the compiler "
+    "may add -static-libstdc++ to each link"
+)
 _MARKS = ("_inductor/package", "aoti_load_package", "aot_load", "pt2_archive")
 
 
@@ -35,7 +39,6 @@ def deadly(command: Sequence[str], cwd: Path) -> tuple[str, str] | None:
                 return (
                     f"loading {path} ends the process: {library['name']} in it brings a C++ runtime of its own beside "
                     "the process's (it was linked with -static-libstdc++)",
-                    "package it again with a C++ compiler that links libstdc++ shared (CXX=/usr/bin/g++); a wrapper of "
-                    "the compiler may add -static-libstdc++ to each link",
+                    SHARED,
                 )
     return None

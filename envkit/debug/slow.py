@@ -216,9 +216,22 @@ def _small(process: Process, reduced: Reduced) -> Finding | None:
     return Finding("small-operations", said, fix, tuple(line.frame for line in own[:1]), share)
 
 
+def _idle(process: Process, reduced: Reduced, why: str) -> float:
+    """The share of a step in which the GPU has nothing to do for one reason.
+
+    The profiler slows the CPU and not the GPU: what a step without it leaves beside the GPU's work is the most that all
+    reasons can have together."""
+    whole = sum(reduced.gaps.values())
+    if not whole or not process.traced:
+        return 0.0
+    at_work = min(reduced.busy + reduced.joined, reduced.seconds - whole) / len(process.traced)
+    left = max(0.0, 1 - at_work / process.step)
+    return min(reduced.gaps[why] / reduced.seconds, left * reduced.gaps[why] / whole)
+
+
 def _synced(process: Process, reduced: Reduced) -> Finding | None:
     """The GPU ran out of work while the CPU waited for it, and had to wait for new work."""
-    share = reduced.gaps["sync"] / reduced.seconds
+    share = _idle(process, reduced, "sync")
     if share < _SHARE:
         return None
     lines = _best(process, _SYNCS) or _best(process, None)
@@ -234,7 +247,7 @@ def _synced(process: Process, reduced: Reduced) -> Finding | None:
 
 def _launched(process: Process, reduced: Reduced) -> Finding | None:
     """The GPU waits for the CPU, which launches too slowly or does other work."""
-    share = reduced.gaps["host"] / reduced.seconds
+    share = _idle(process, reduced, "host")
     if share < _SHARE:
         return None
     kernels = reduced.calls["kernels"] / max(len(process.traced), 1)

@@ -16,6 +16,7 @@ _SPY_FRAME = re.compile(r"^    (?P<function>\S.*?) \((?P<file>[^()]*?):(?P<line>
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.M)
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|<frozen |^<string>$|/envkit/payload/companion/|^/envkit-companion/"
+    r"|^\w+/[\w/]*\.p(?:yx|xd|xi)$"  # of a package in Cython: its path where it was built
     # what torch.compile wrote
     r"|/torchinductor_[^/]+/|/c[a-z2-7]{50,52}\.py$"
 )
@@ -69,6 +70,15 @@ def is_own(frame: PythonFrame) -> bool:
 def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:
     """The innermost frame of the program itself; of a stack without one, the innermost of all."""
     return next((frame for frame in reversed(frames) if is_own(frame)), frames[-1] if frames else None)
+
+
+def caller(frames: Sequence[PythonFrame]) -> PythonFrame | None:
+    """Of a stack whose own line lies in a helper's file, the innermost frame of the program outside of that file."""
+    own = own_line(frames)
+    outside = (
+        [frame for frame in frames[: frames.index(own)] if is_own(frame) and frame.file != own.file] if own else []
+    )
+    return outside[-1] if outside else None
 
 
 def waiting(samples: Sequence[Mapping[str, Any]]) -> tuple[Waiting, ...]:

@@ -47,6 +47,8 @@ class State:
     goes_on: str = ""  # why a job whose time was up may go on all the same
     placed: placed.Placed | None = None  # the tensor on another device, of an operation that refused it
     native: str = ""  # where native code died
+    inside: bool = False  # whether that is below code that is neither the C library's nor Python's
+    carries: str = ""  # the library that it died in for a C++ runtime of its own
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
 
     @property
@@ -112,6 +114,17 @@ class State:
             return f"its own output tells the cause ({told.category}), and no kernel is part of it"
         return ""
 
+    @property
+    def refused(self) -> bool:
+        """Whether the command failed at a launch that CUDA refused, so that the kernel never ran."""
+        told = self.explanation
+        refused = (
+            told is not None
+            and told.confidence >= 0.5
+            and told.because.startswith("the launch of a kernel was refused")
+        )
+        return self.failed and not self.sticky and refused
+
     def _events(self) -> list[Event]:
         return [event for story in self.stories.values() for event in story.events]
 
@@ -169,9 +182,22 @@ def _told(state: State) -> SkippedStage | None:
         return SkippedStage("the package's own checks name the cause")
     if state.placed:
         return SkippedStage("the tensor that lies on another device is named")
+    if state.native:
+        return SkippedStage("the CPU's code died by itself, and no kernel's error was reported")
     if state.settled:
         return SkippedStage(state.settled)
     return None
+
+
+def _unless_refused(decide: Callable[[State], StagePlan | SkippedStage]) -> Callable[[State], StagePlan | SkippedStage]:
+    """Decides on a stage that looks into kernels, of which one that was refused leaves nothing to see."""
+
+    def decided(state: State) -> StagePlan | SkippedStage:
+        if not _told(state) and state.refused and state.python:
+            return SkippedStage("the launch itself was refused, and the line that asked for it is known")
+        return _unless_told(decide)(state)
+
+    return decided
 
 
 def _package_checks(state: State) -> StagePlan | SkippedStage:
@@ -288,7 +314,7 @@ def _native(state: State) -> StagePlan | SkippedStage:
         return SkippedStage("the command itself died of no fault of native code")
     if state.fault or state.told or state.mixed or state.device:
         return SkippedStage("the GPU's part of it is told")
-    path = state.tools.paths.get("gdb", "")
+    path = state.tools.paths.get("gdb") or state.tools.paths.get("cuda-gdb", "")  # which is gdb for what the CPU runs
     if not path:
         return SkippedStage("there is no gdb to say where native code died", "gdb")
 
@@ -318,13 +344,13 @@ STAGES: tuple[Stage, ...] = (
     Stage("as-is", _as_is),
     Stage("package-checks", _package_checks),
     Stage("placement", _placement),
+    Stage("native", _native),  # before the tools for kernels, which a crash of the CPU leaves nothing to find
     Stage("blocking", _unless_told(_blocking)),
     Stage("device-assertions", _unless_told(_assertions)),
     Stage("no-cache", _unless_told(_uncached)),
-    *(Stage(tool, _unless_told(_watched(tool))) for tool in sanitizer.TOOLS),
-    Stage("core-dump", _unless_told(_core)),
+    *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS),
+    Stage("core-dump", _unless_refused(_core)),
     Stage("launches", _launches),
-    Stage("native", _native),
     Stage("profile", _profile),
 )
 NAMES = tuple(stage.name for stage in STAGES)

@@ -55,7 +55,7 @@ def _at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) 
 
 def _where(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
     if not kernels.compiled_on_the_way(fault, sources):
-        return fault.place.where or f"in `{fault.kernel}`"
+        return fault.place.where or f"`{fault.kernel}`"
     made = kernels.made(fault, python, sources)
     if made and made.place:
         return made.place
@@ -104,7 +104,9 @@ def sentence(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Sour
     if own and (call := kernels.called(fault)):
         # A library's kernel does what it was asked for: sizes, strides and buffers are the caller's.
         return f"{call}, called at {own.place} in {own.function}, {what}{_near(fault)} in its kernel `{fault.kernel}`"
-    return said + (f"; launched at {own.place} in {own.function}" if own else "")
+    said += f"; launched at {own.place} in {own.function}" if own else ""
+    above = stacks.caller(python)
+    return said + (f", called at {above.place} in {above.function}" if above else "")
 
 
 def blamed(fault: Fault, python: Sequence[PythonFrame]) -> str:
@@ -120,14 +122,15 @@ def fix(fault: Fault, python: Sequence[PythonFrame] = (), sources: Sequence[Sour
             "them is freed or written while it runs"
         )
     at = _where(fault, python, sources)
+    where = f"in {at}" if at.startswith("`") else f"at {at}"
     if fault.problem == "out of bounds":
         over = "the index is compared with the size before it is used, and the grid and the tensor belong together"
-        return f"see at {at} that {over}"
+        return f"see {where} that {over}"
     if fault.problem == "misaligned":
         size = f"a multiple of {fault.size}" if fault.size else "a multiple of the access's size"
         return (
             f"give the kernel a pointer that is {size} (a slice or a storage offset makes it odd: clone the tensor), "
-            f"or load smaller pieces at {at}"
+            f"or load smaller pieces {where}"
         )
     if fault.problem == "race":
         same = fault.other is None or fault.other.where == fault.place.where
@@ -136,9 +139,9 @@ def fix(fault: Fault, python: Sequence[PythonFrame] = (), sources: Sequence[Sour
     if fault.problem == "uninitialized":
         return f"write the memory before {at} reads it (torch.zeros or a fill in place of torch.empty)"
     if fault.problem == "barrier":
-        return f"let every thread of the block reach the barrier at {at}: move it out of the condition or early return"
+        return f"let every thread of the block reach the barrier {where}: move it out of the condition or early return"
     if fault.problem == "assert":
-        return f"see what the assertion at {at} demands of the input, and check the input on the CPU"
+        return f"see what the assertion {where} demands of the input, and check the input on the CPU"
     return f"look at {at}: {fault.kind}"
 
 

@@ -30,6 +30,7 @@ _LINES_S, _TRACE_S = 2.0, 0.7
 _LEAST_STEPS, _MOST_STEPS = 2, 200
 _RANKS = (4, 12, 24)  # of ranks, which must measure the same steps: the steps after which they begin, trace, and end
 _EVERY_S = 0.004  # between looks at the main thread
+_SWITCH_S = 0.0002  # that Python's own work goes on when the looking thread wants to look
 _MOST_LINES = 400
 _PARTS = (  # of a step, by where in torch a stack is
     ("torch/utils/data/dataloader.py", "__next__", "loader"),
@@ -143,17 +144,22 @@ def _uses_cuda(torch: Any) -> bool:
 
 def _look(pid: int, main: int) -> None:
     """The thread: notes the own line of the program that the main thread is at, and what it called there."""
-    before = time.perf_counter()
-    while os.getpid() == pid and _Here.state == "lines":
-        time.sleep(_EVERY_S)
-        frame = sys._current_frames().get(main)
-        if frame is None:
-            return
-        now = time.perf_counter()
-        # A line that keeps the interpreter's lock keeps this thread waiting: it counts for as long.
-        _sample(frame, now - before)
-        before = now
-        del frame
+    before, switches = time.perf_counter(), sys.getswitchinterval()
+    # Else Python's own work of less than that is over before this thread may look, and counts for what follows.
+    sys.setswitchinterval(min(switches, _SWITCH_S))
+    try:
+        while os.getpid() == pid and _Here.state == "lines":
+            time.sleep(_EVERY_S)
+            frame = sys._current_frames().get(main)
+            if frame is None:
+                return
+            now = time.perf_counter()
+            # A line that keeps the interpreter's lock keeps this thread waiting: it counts for as long.
+            _sample(frame, now - before)
+            before = now
+            del frame
+    finally:
+        sys.setswitchinterval(switches)
 
 
 def _sample(frame: FrameType, seconds: float) -> None:
