@@ -25,12 +25,15 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-# Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened.
+ASIDE = "beyond"  # the part whose single texts nobody looks at while rules are written
+# Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; "beyond" is
+# still, and its shares are those when the rules first met it.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
     "unseen": (0.97, 0.97, 0.97),
+    "beyond": (0.0, 0.0, 0.0),
 }
 
 
@@ -59,7 +62,7 @@ def test_each_text_has_its_row_and_each_row_its_text() -> None:
 
 
 @pytest.mark.slow  # explains hundreds of whole outputs
-@gathered(row.id for row in public_logs.expectations(LIST) if not row.id.startswith(OPEN))
+@gathered(row.id for row in public_logs.expectations(LIST) if row.part != ASIDE and not row.id.startswith(OPEN))
 def test_what_programs_printed_is_told_with_its_planted_cause(id: str) -> None:
     row, answer = next(each for each in answers() if each[0].id == id)
     wrong = public_logs.hold(row, answer, public_logs.Figures())
