@@ -79,7 +79,12 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "least", "before"), [("fresh", 110, ("both", "later")), ("unseen", 80, ("both", "later", "fresh"))]
+    ("half", "least", "before"),
+    [
+        ("fresh", 110, ("both", "later")),
+        ("unseen", 80, ("both", "later", "fresh")),
+        ("beyond", 70, ("both", "later", "fresh", "unseen")),
+    ],
 )
 def test_files_of_owners_that_are_nowhere_else(
     corpus: ModuleType, half: str, least: int, before: tuple[str, ...]
