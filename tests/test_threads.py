@@ -20,8 +20,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
     return {each["address"]: each for each in tomllib.loads(text)["thread"]}
 
 
-KNOWN, UNSEEN = threads("threads"), threads("threads-unseen")
-THREADS = KNOWN | UNSEEN
+KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
+THREADS = KNOWN | UNSEEN | BEYOND
 WANTED = 0.85
 
 
@@ -46,4 +46,6 @@ def test_enough_threads_and_enough_told() -> None:
 
 def test_unseen_threads_are_others() -> None:
     assert len(UNSEEN) >= 12
+    assert len(BEYOND) >= 50
     assert not KNOWN.keys() & UNSEEN.keys()
+    assert not BEYOND.keys() & (KNOWN.keys() | UNSEEN.keys())
