@@ -102,3 +102,11 @@ def test_a_real_crash_is_told_by_its_function_and_its_twin_is_not_blamed(
     assert "; it died in `" in done.out
     done = Envkit(capsys).split(["debug", "--out", "clean"], (sys.executable, "-c", code.format(1)))
     assert done.code == 0 and "it died" not in done.out and "died of no fault of native code" in done.out
+
+
+def test_templates_of_the_c_plus_plus_library_are_named_with_the_program_that_called_them() -> None:
+    text = "Program received signal SIGSEGV, Segmentation fault.\n"
+    text += "#0  0x1 in std::vector<int>::push_back(int&&) () from /w/ext.so\n#1  0x2 in grow (n=1) at /w/ext.cpp:9\n"
+    said = native.sentence(native.frames(text, "SIGSEGV"))
+    assert said == "in `std::vector<int>::push_back(int&&)`, called by `grow` at /w/ext.cpp:9"
+    assert native.runtime_inside(native.frames(text, "SIGSEGV")) == ""
