@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
+import tarfile
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -518,6 +520,25 @@ def test_two_builds_that_differ_name_the_first_file_that_does(spec: Spec) -> Non
     assert difference.startswith("layer 2: b: ")
     assert verdict.ids == (content_id(FIRST), content_id(OTHER))
     assert len(fake.removed) == 1
+
+
+def test_a_base_that_the_archive_has_updated_since_is_told_by_its_packages(tmp_path: Path) -> None:
+    def status(**versions: str) -> bytes:
+        said = (f"Package: {name}\nStatus: install ok installed\nVersion: {is_}\n" for name, is_ in versions.items())
+        return "\n".join(said).encode()
+
+    made = tmp_path / "base.tar"
+    with tarfile.open(made, "w") as tree:
+        data = status(apt="2.6.1", libzstd1="1.5.4-5+deb12u1", tzdata="2026b")
+        entry = tarfile.TarInfo("./var/lib/dpkg/status")
+        entry.size = len(data)
+        tree.addfile(entry, io.BytesIO(data))
+    locked = status(apt="2.6.1", libzstd1="1.5.4-5", mawk="1.3")
+    assert pipeline.newer_packages(locked, made) == (
+        "libzstd1 1.5.4-5+deb12u1 (locked base: 1.5.4-5), mawk no more (locked base: 1.3), "
+        "tzdata 2026b (locked base: none)"
+    )
+    assert pipeline.newer_packages(data, made) == ""
 
 
 def test_two_builds_whose_settings_differ(spec: Spec) -> None:

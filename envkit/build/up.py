@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from envkit.engine.base import bootstrap
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.image import oci, tar
+from envkit.image.audit.debian import installed
 from envkit.judging import judge, required
 from envkit.model import Report, Result, Subject
 from envkit.plan import compiled, given, sources, wheels
@@ -37,6 +39,8 @@ from envkit.system import files, no_room, proc
 from envkit.system.files import cache_dir
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
+
+_STATUS = "var/lib/dpkg/status"
 
 VENDORED_BASE = "base.tar"  # in the folder that envkit.build.vendor fills
 
@@ -278,9 +282,11 @@ def verify(
         say("making the base again")
         with files.scratch("verify") as folder:
             request = base_request(lock)
-            again = bootstrap(request.suite, request.include, request.epoch, folder, say).sha256
-        if again != first.base.sha256:
-            differences.append(f"the base made from packages is now {again}, but {first.base.sha256} is locked")
+            again = bootstrap(request.suite, request.include, request.epoch, folder, say)
+            if again.sha256 != first.base.sha256:
+                said = f"the base made from packages is now {again.sha256}, but {first.base.sha256} is locked"
+                newer = newer_packages(engine.file(first.base.ref, f"/{_STATUS}"), again.tar)
+                differences.append(f"{said}{newer and f': the archive has {newer}'}")
     second = once(f"envkit-verify:{lock.name}")
     try:
         ids = (first.image.id, second.image.id)
@@ -295,6 +301,20 @@ def verify(
     finally:
         engine.remove(second.image.tag)
     return first, Verdict(ids, held, tuple(differences))
+
+
+def newer_packages(status: bytes, made: Path) -> str:
+    """Which packages have another version in the tree of the tar file ``made`` than in dpkg's ``status`` of a base made
+    before: the reason that ``verify`` gives where the archive was updated since.  Empty where all are the same."""
+    with tarfile.open(made) as tree:
+        file = tree.extractfile(f"./{_STATUS}")
+        now = file.read() if file else b""
+    before, after = (
+        {name: version for name, version, _ in installed(text.decode("utf-8", "replace"))} for text in (status, now)
+    )
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    told = (f"{name} {after.get(name, 'no more')} (locked base: {before.get(name, 'none')})" for name in names)
+    return ", ".join(told)
 
 
 def _settings(engine: Engine, image: str) -> tuple[DeclaredStart, dict[str, str]]:

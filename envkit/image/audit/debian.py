@@ -29,11 +29,12 @@ def read(tree: Tree) -> tuple[Deb, ...] | None:
         return None
     return tuple(
         Deb(name, version, tuple(_files(tree, name, machine)))
-        for name, version, machine in _installed(text(tree, _STATUS, _MOST))
+        for name, version, machine in installed(text(tree, _STATUS, _MOST))
     )
 
 
-def _installed(status: str) -> Iterator[tuple[str, str, str]]:
+def installed(status: str) -> Iterator[tuple[str, str, str]]:
+    """Name, version and architecture of each package that dpkg's status file calls installed."""
     for paragraph in status.split("\n\n"):
         fields = {}
         for line in paragraph.splitlines():
