@@ -194,7 +194,7 @@ def test_the_latest_tag_of_nvidia_cuda_was_taken_away() -> None:
         ("2.6.0-cuda12.4-cudnn9-devel", ("2.6.0", "12.4", "9", "devel", "ubuntu22.04", "3.11", True, True)),
         ("1.7.1-cuda11.0-cudnn8-runtime", ("1.7.1", "11.0", "8", "runtime", "ubuntu18.04", "3.8", False, False)),
         ("1.4-cuda10.1-cudnn7-devel", ("1.4", "10.1", "7", "devel", "ubuntu16.04", "?", True, True)),
-        ("1.1.0-cuda10.0-cudnn7.5-devel", ("1.1.0", "10.0", "7.5", "devel", "ubuntu16.04", "?", True, True)),
+        ("1.1.0-cuda10.0-cudnn7.5-devel", ("1.1.0", "10.0", "7.5", "devel", "ubuntu16.04", "3.6", True, True)),
         ("2.2.2-runtime", ("2.2.2", "?", "?", "?", "ubuntu22.04", "3.10", False, "?")),
         ("latest", ("?", "?", "?", "?", "?", "?", "?", "?")),
         ("", ("?", "?", "?", "?", "?", "?", "?", "?")),

@@ -90,7 +90,7 @@ _CPU = pattern(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
 _FLAVORS = ("devel", "runtime", "base")
 # The system of ROS's images by the name of its release, two of which are names of Ubuntu's too; lunar and rolling were
 # made on several.  Source: osrf/docker_images at 368c7cdeca65, the folders ros/RELEASE/ubuntu and their Dockerfiles.
-_ROS = {
+ROS = {
     **dict.fromkeys(("indigo", "jade"), "ubuntu14.04"),
     **dict.fromkeys(("kinetic", "ardent"), "ubuntu16.04"),
     **dict.fromkeys(("melodic", "bouncy", "crystal", "dashing", "eloquent"), "ubuntu18.04"),
@@ -134,7 +134,7 @@ def _os(text: str, facts: Facts) -> str:
             return f"alpine{number}" if "." in number else ""
         return f"{name}{number.partition('.')[0]}"
     for word in _WORDS.split(text.lower()):
-        row = facts.os_life(word) if word.isalpha() and word not in _ROS else None
+        row = facts.os_life(word) if word.isalpha() and word not in ROS else None
         if row is not None and row.codename == word:
             return row.name
     return ""
@@ -602,7 +602,7 @@ def _ros(base: Base, reference: Reference, facts: Facts) -> Base:
     """ROS's own images, Ubuntu or Debian with ROS and without CUDA; a codename in the tag goes before the release."""
     base = _without_gpu(base, "ROS's images hold no CUDA")
     named, release = _os(reference.tag, facts), _WORDS.split(reference.tag.lower())[0]
-    system = named or _ROS.get(release, "")
+    system = named or ROS.get(release, "")
     return replace(base, os=_said(system, "the tag names no release of ROS", f"tag {reference.tag}"))
 
 

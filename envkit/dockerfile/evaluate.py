@@ -277,7 +277,8 @@ class _Reader:
             base = replace(base, span=span)
             state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
             state.shell = self.shell
-            state.pythons.begin(base, self.facts.os_python(base.os.value or ""))
+            system = base.os.value or ""
+            state.pythons.begin(base, self.facts.os_python(system), self.facts.os_python2(system))
             if (base.torch.value and not base.torch.missing) or _holds_torch(base):
                 state.torches.append(self._of_base(base, state))
         self.begun = (instruction, name, base, parent)

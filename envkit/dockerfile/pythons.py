@@ -27,6 +27,8 @@ _CONDA_ROOT = pattern(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
 _GET_PIP = pattern(r"\bget[-_]?pip\w*\.py")  # which a build may store under a name of its own
 _UV_VENV = options.grammar("uv venv")
 _APT_PYTHON = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
+# What brings Python 2 where the package python is that.
+_APT_PYTHON2 = pattern(r"python(?:-(?:all|all-dev|dev|minimal|numpy|pip|scipy|setuptools|tk|virtualenv|wheel))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Pythons:
     links: dict[str, str] = field(default_factory=dict)
     has_python3: bool = False
     has_pip: bool = False
+    python2: str = ""  # the version of the distribution's package python where that is Python 2
     own_pip: str = ""  # whose pip get-pip.py put into /usr/local/bin
     conda_root: str = ""
     login: str = ""  # the environment that a login shell activates
@@ -59,9 +62,10 @@ class Pythons:
         return replace(self, prefixes=dict(self.prefixes), links=dict(self.links), priorities=dict(self.priorities),
                        without_pip=set(self.without_pip))  # fmt: skip
 
-    def begin(self, base: Base, distro: str) -> None:
-        """Starts with what an external image holds; ``distro`` is its distribution's python3."""
+    def begin(self, base: Base, distro: str, python2: str = "") -> None:
+        """Starts with what an external image holds; ``distro`` is its distribution's python3, ``python2`` its Python 2."""
         version = _minor(base.python.value or "")
+        self.python2 = python2
         if base.family == "os" or base.family == "nvidia":
             self.distro = distro
             return
@@ -126,7 +130,11 @@ class Pythons:
     def add(self, install: Install) -> None:
         """Takes down an install that is itself a Python or belongs to one."""
         name, manager = install.name, install.manager
-        if manager in ("apt", "dnf", "apk", "zypper", "yum"):
+        if manager == "apt" and self.python2 and _APT_PYTHON2.fullmatch(name):
+            self.links[f"/usr/bin/python{self.python2}"] = f"python{self.python2}"
+            for program in ("python", "python2", *(("pip", "pip2") if name == "python-pip" else ())):
+                self.links.setdefault(f"/usr/bin/{program}", f"python{self.python2}")
+        elif manager in ("apt", "dnf", "apk", "zypper", "yum"):
             numbered = _APT_PYTHON.fullmatch(name)
             if re.fullmatch(r"python3(?:-(?:minimal|dev|venv|full|setuptools))?", name):
                 self.has_python3 = True
@@ -205,7 +213,7 @@ class Pythons:
         path = f"{folder}/{name}"
         prefix = folder.removesuffix("/bin")
         numbered = _NUMBERED.fullmatch(name)
-        if name.startswith("pip") and folder == "/usr/local/bin" and self.own_pip and not numbered:
+        if folder == "/usr/local/bin" and self.own_pip and name in ("pip", f"pip{self.own_pip[0]}"):
             return Python(self.own_pip, SYSTEM)
         if path in self.links and depth < 8:
             return self._at(self._beside(folder, self.links[path]), depth + 1)

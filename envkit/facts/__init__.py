@@ -177,6 +177,10 @@ def _table(kind: type[Row], name: str) -> cached_property[tuple[Row, ...]]:
     return cached_property(lambda facts: read_table(kind, facts.directory / f"{name}.jsonl"))
 
 
+# The last releases whose package python is Python 2.
+_WITH_PYTHON2 = ("ubuntu14.04", "ubuntu16.04", "ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian9", "debian10")
+
+
 class Facts:
     """All tables; each attribute is read from its file when first used.
 
@@ -346,6 +350,11 @@ class Facts:
     def _lives_by_name(self) -> Mapping[str, OsLifeRow]:
         names = {row.codename: row for row in self.os_lives if row.codename}
         return {**names, **{row.name: row for row in self.os_lives}}
+
+    def os_python2(self, name: str) -> str:
+        """The Python 2 that a system's package python is ("A.B"); "" where that is none, or not known."""
+        last = [str(row.python) for row in self.python_lives if str(row.python).startswith("2.")]
+        return last[-1] if last and name in _WITH_PYTHON2 else ""
 
     def os_python(self, name: str) -> str:
         """The minor version of the python3 package of the distribution release ``name``, "" if unknown."""

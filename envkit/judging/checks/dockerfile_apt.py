@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.dockerfile.bases import ROS
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages
 from envkit.judging.checks._outcomes import error, skip_if
@@ -125,6 +126,7 @@ _GONE = {
     },
 }
 _GONE |= {f"{name}-headless": _GONE[name] for name in tuple(_GONE) if name.startswith("openjdk")}
+_OF_ROS = pattern(rf"ros-(?:{'|'.join(ROS)})-[a-z][a-z0-9-]*\*?")
 _ADDS_ARCHIVES = "software-properties-common"  # which no other archive has, and is asked for to add one
 _OF_ANOTHER_RELEASE = pattern(
     r"sources\.list(?!\.d)|\.sources\b|bookworm|bullseye|buster|jammy|focal|noble|debian\.org|\.deb\b"
@@ -148,6 +150,7 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
     """The base's release still has the packages that apt installs.  Source: the packages of Debian and Ubuntu."""
     need_stages(dockerfile)
     asked = 0
+    of_ros = False  # whether that is told, for whoever takes one package of ROS takes many
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
         system = _system_of(base)
@@ -164,6 +167,18 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
                 since, instead = _GONE.get(one.name, ({}, ""))
                 if others and one.name != _ADDS_ARCHIVES:
                     continue  # that archive may have it
+                if one.manager == "apt" and one.sure and _OF_ROS.fullmatch(one.name):
+                    asked += 1
+                    if not of_ros:
+                        of_ros = True
+                        yield error(
+                            f"{system} has no package {one.name}: ROS's own archive alone has it, so that the build "
+                            "ends here",
+                            one.span,
+                            {f"the base is {system}": f"{base.span.place}, {via}"},
+                            "start from an image of ROS, or add ROS's archive and its key before",
+                        )
+                    continue
                 if one.manager != "apt" or not one.sure or int(found[2]) < since.get(found[1], 1000):
                     continue
                 asked += 1

@@ -160,10 +160,28 @@ def _blind_upgrades(dockerfile: Dockerfile) -> Iterator[Install]:
         installed = [one for step in steps for one in step.installs if one.manager == "pip" and not one.constraint]
         own = [one for one in installed if one.prefix == "/usr/local" and one.python.startswith(("2.", "3.5"))]
         first = next((one for one in own if one.name == "pip"), None)
+        own = [one for one in own if first is not None and one.python == first.python]
         blind = first is not None and not first.specifier and first.sure and "--upgrade" in first.options
-        if first is not None and blind and own[-1] is not first and first.span not in told:
+        if first is None or not blind or first.span in told:
+            continue
+        if own[-1] is not first or _called_again(first, steps):
             told.add(first.span)
             yield first
+
+
+_LOOPS = pattern(r"\bfor\s+\w+\s+in\s(?:[^;\n]*\s)?[\w.-]+\s*;")  # at least once: over a word that stands there
+
+
+def _called_again(first: Install, steps: Sequence[Step]) -> bool:
+    """Whether the program that made an install is called behind it, whatever it installs then."""
+    program = first.target.partition(" ")[0] or "pip"
+    for step in steps:
+        runs = _LOOPS.search(step.value) is not None
+        for each in step.commands if step.span.path == first.span.path else ():
+            behind = (each.span.line, each.span.column) > (first.span.line, first.span.column)
+            if behind and each.words[0].text == program and (each.sure or runs):
+                return True
+    return False
 
 
 def _fetched(step: Step, before: str) -> str:
@@ -208,16 +226,11 @@ _RENAMED = pattern(r"(?:\bln\b|alternatives|\bPATH=).*python|conda|pyenv|virtual
 
 def _second(command: Command, base: Base, steps: Sequence[Step], facts: Facts) -> str:
     """The last Python 2 where ``python`` is surely that of a distribution which the steps install, else ""."""
-    plain = stack.said(base.os) in _WITH_PYTHON2 and base.family in ("os", "nvidia") and base.sure
-    if not plain or command.words[0].text not in ("python", "python2") or any(_RENAMED.search(s.value) for s in steps):
+    own = facts.os_python2(stack.said(base.os)) if base.family in ("os", "nvidia") and base.sure else ""
+    if not own or command.words[0].text not in ("python", "python2") or any(_RENAMED.search(s.value) for s in steps):
         return ""
     there = any(one.manager == "apt" and _PYTHON2.fullmatch(one.name) for step in steps for one in step.installs)
-    last = [str(row.python) for row in facts.python_lives if str(row.python).startswith("2.")]
-    return last[-1] if there and last else ""
-
-
-# The last releases whose package python is Python 2.
-_WITH_PYTHON2 = ("ubuntu16.04", "ubuntu18.04", "ubuntu18.10", "ubuntu19.04", "debian9", "debian10")
+    return own if there else ""
 
 
 # ---------------------------------------------------------------- the newest Miniconda

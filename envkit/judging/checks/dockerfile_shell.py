@@ -22,6 +22,12 @@ _ONLY_SAY = frozenset(
     {".", "awk", "basename", "cat", "cut", "date", "dirname", "echo", "grep", "head", "ls", "lsb_release", "nproc"}
     | {"printf", "pwd", "sort", "tail", "tr", "uname", "which"}
 )
+# Files that do nothing but set up the shell that reads them.
+_SETS_UP = pattern(
+    r"(?:^|/)(?:\.(?:bashrc|zshrc|profile|bash_profile)|activate|(?:conda|mamba|nvm)\.sh|setup\.bash)\Z"
+    r"|^/opt/ros/[^/]+/setup\.sh\Z"
+)
+_SHELLS = pattern(r"(?:/usr)?(?:/bin/)?(?:ba|da|z)?sh")
 _KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "ulimit", "umask", "shopt"}) | frozenset(
     {"[", "[[", "test", "true", ":", "echo"}
 )
@@ -69,13 +75,34 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
             if any(command.redirects for command in step.commands):
                 continue
             exports = outer <= _KEEPS and "export" in outer and words - outer <= _ONLY_SAY
-            if exports or words == {"cd"}:
-                yield warning(
-                    f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it",
-                    step.span,
-                    fix=f"write {'ENV in place of RUN export' if exports else 'WORKDIR in place of RUN cd'}",
+            fix = (
+                "write ENV in place of RUN export" if exports
+                else "write WORKDIR in place of RUN cd" if words == {"cd"}
+                else "source it in each RUN that needs it, or set what it sets by ENV" if _only_sets_up(step)
+                else ""
+            )  # fmt: skip
+            if fix:
+                what = f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it"
+                yield warning(what, step.span, fix=fix)
+            elif len(step.commands) == 1 and _only_a_shell(step.commands[0], step):
+                what = (
+                    f"`{step.value.strip()[:60]}` starts a shell that a build gives no input, so that it does nothing"
                 )
+                yield warning(what, step.span, fix="remove it, or write CMD for what the container is to start")
     skip_if(not asked, "nothing is run")
+
+
+def _only_sets_up(step: Step) -> bool:
+    """Whether a RUN does nothing but read files that set up its own shell, or activate an environment behind them."""
+    files = [each.args[:1] for each in step.commands if each.words[0].text in (".", "source")]
+    others = [each for each in step.commands if each.words[0].text not in (".", "source", "true", ":")]
+    activates = all(each.program in ("conda", "mamba") and each.args[:1] == ("activate",) for each in others)
+    return bool(files) and activates and all(file and _SETS_UP.search(file[0]) for file in files)
+
+
+def _only_a_shell(command: Command, step: Step) -> bool:
+    """Whether a RUN starts a shell without a script; what the build mounts as its input it does not read."""
+    return len(command.words) == 1 and bool(_SHELLS.fullmatch(command.words[0].text)) and "<<" not in step.value
 
 
 def _substituted(command: Command, step: Step) -> bool:
@@ -88,7 +115,7 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
     is dash for sure, and whether its like came before in the step."""
     need_stages(dockerfile)
     seen: set[int] = set()
-    others = {stage.index for stage in dockerfile.stages if any(step.name == "SHELL" for step in stage.steps)}
+    others = {stage.index for stage in dockerfile.stages if any(_unlike(step) for step in stage.steps)}
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
         system = stack.said(base.os)
@@ -96,8 +123,9 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
         for number in dockerfile.stages[index].line:
             steps = dockerfile.stages[number].steps
             for step in steps if number not in seen else ():
-                if step.name == "SHELL":
+                if _unlike(step):
                     break
+                dash = dash and step.name != "SHELL"
                 own = step.exec_form or bool(_OTHER_SHELL.search(step.value))
                 if "/bin/sh" in step.value:
                     dash = False  # a link to another shell
@@ -110,6 +138,16 @@ def _commands(dockerfile: Dockerfile) -> Iterator[tuple[Step, int, Command, bool
             seen.add(number)
             if number in others:
                 break  # the stages that are FROM this one have its shell
+
+
+_PLAIN_BASH = pattern(
+    r'\[\s*"(?:/usr)?/bin/bash"\s*,\s*(?:"-(?:e|u|x|o)+"\s*,\s*(?:"pipefail"\s*,\s*)?)?"-[eux]*c"\s*\]'
+)
+
+
+def _unlike(step: Step) -> bool:
+    """Whether a SHELL may know more than the default one: any but a bash that reads no file of its own."""
+    return step.name == "SHELL" and not _PLAIN_BASH.fullmatch(step.value.strip())
 
 
 def _unknown(step: Step, at: int, why: str, otherwise: str, fix: str) -> Finding:
