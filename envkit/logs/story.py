@@ -88,6 +88,22 @@ _CITES = re.compile(
     r"|(?P<before_arrow>\w{1,20} \d{1,9}: )(?P<what_arrow>.{8,300}) (?:->|=>) "
     r"(?P<after_arrow>(?:label|class|kind|category|expected)\b.{0,80})$"
 )
+# what somebody asked of a service, a text between quotes in a statement of SQL, and a name of a file of words
+_ENTERED = (
+    re.compile(
+        r"\b(?:prompt|query|question|asked|search(?:[ _]\w{1,10})?|subject|title|utterance|comment|keywords?|ticket"
+        r"|user(?:[ _]\w{1,10})?|input|q)[\"']?\]?\s?[:=]?\s?(?P<q>[\"'`])(?P<what>.{8,2000}?)(?:(?P=q)(?![\w(])|$)"
+    ),
+    re.compile(
+        r"[\"']role[\"']: ?[\"']user[\"'], ?[\"']content[\"']: ?(?P<q>[\"'])(?P<what>.{8,2000}?)(?:(?P=q)(?!\w)|$)"
+    ),
+    re.compile(r"(?i)\b(?:select|insert into|update|delete from)\b.{1,400}?'(?P<what>[^'\n]{8,400})'"),
+    re.compile(
+        r"(?:^|[\s'\"])(?:[\w.~-]{1,80}/){1,12}(?P<what>[^/\n]{8,200}\.(?:txt|md|rst|html?|json|csv|eml|log|pdf|png|ya?ml))"
+        r"(?=['\",;:)]|$| \d| \()"
+    ),
+)
+_LOGIN = re.compile(r"Last login: ")  # behind what a machine greets its users with
 # words beside a quotation that tell that it happened
 _TELLS = re.compile(
     r"(?i)error|fail|exception|\braise|\bcaught\b|\bgot\b|\bsaid\b|\bsays\b|reason|because|\bmsg\b|message|detail|abort|\bdied\b"
@@ -105,6 +121,7 @@ _TESTING = re.compile(
     r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
     r"|^test_\w+ \(|\.py::test|^[.sxFE]{1,80}(?: +\[ ?\d+%\])?$|(?i:^running .{0,40}\b(?:tests?|checks?)\b)"
 )
+_LOUD = ("error", "fatal", "critical")
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 Process = tuple[str, str, int | None, int | None]
@@ -230,8 +247,11 @@ def _without_source(reading: Reading) -> Reading:
         for seen in reading.files
         if any(_TEST_FAILED.search(line.text) for line in (*seen.head, *seen.tail, *seen.loud))
     }
-    cited = any(_CITES.search(event.line.text) for event in reading.events if event.role is Role.ROOT)
-    if not code and not passed and not tested and not cited:
+    greeted = {seen.name: line.number for seen in reading.files for line in seen.head if _LOGIN.match(line.text)}
+    roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
+    roots += [line.text for seen in reading.files for line in seen.loud]
+    cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
+    if not code and not passed and not tested and not cited and not greeted:
         return reading
     captured = {(seen.name, number) for seen in reading.files if seen.name in tested for number in _captured(seen)}
     traced = {
@@ -252,7 +272,11 @@ def _without_source(reading: Reading) -> Reading:
             return True
         if event is not None and line.file in tested and (_is_of_test(line) or (line.file, line.number) in captured):
             return True
-        if event is not None and _is_cited(event, traced):
+        if line.number < greeted.get(line.file, 0):
+            return True
+        if event is None and line.level not in _LOUD and _was_entered(line.text) != line.text:
+            return _is_mute(_was_entered(line.text))
+        if event is not None and (_is_cited(event, traced) or _is_entered(event)):
             return True
         of_tests = line.number < passed.get(line.file, 0)
         if event is not None and stays(event):  # may be of a program before the tests
@@ -266,6 +290,27 @@ def _without_source(reading: Reading) -> Reading:
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _was_entered(text: str) -> str:
+    """The line without what somebody asked of the program, or called a file."""
+    for pattern in _ENTERED:
+        text = pattern.sub(" ", text)
+    return text
+
+
+def _is_mute(text: str) -> bool:
+    """Whether nothing of a line sounds like an error."""
+    return re.search(r"(?i)\b\w*(?:error|exception|fail\w*|fatal|panic|abort\w*|cannot|denied)\b", text) is None
+
+
+def _is_entered(event: Event) -> bool:
+    """Whether the wording of an event stands only in what somebody asked of the program, or called a file."""
+    line = event.line
+    if event.role is not Role.ROOT or line.level in _LOUD or line.source == "kernel":
+        return False
+    inside = any(_stands_in(event, found["what"]) for each in _ENTERED for found in each.finditer(line.text))
+    return inside and not _stands_in(event, _was_entered(line.text))
 
 
 def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:

@@ -84,6 +84,13 @@ AWAITED = re.compile(
     r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
     r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
 )
+_INSTALLED = re.compile(r"Successfully installed \S")
+# what it says of a wait or of another way, behind an error that is no end yet
+_OVERCOME = re.compile(
+    r"(?i)\bwaiting (?:for|until)\b|\bretry|\bretries\b|\btry(?:ing)? (?:again|the next|another|with|port|in|mirror)\b"
+    r"|\battempt #?\d|\bfall(?:s|ing)? ?back\b|\bfell back\b|\bnot (?:up|ready) yet\b|\binstead\b"
+    r"|\b(?:is )?(?:taken|busy|in use),? .{0,20}\bus(?:es|ing)\b|\bsleep(?:ing|s)? (?:for )?\d|\bagain in \d"
+)
 _OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
 _STARTED_AGAIN = re.compile(
     r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
@@ -298,11 +305,41 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
     Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
     """
-    if _overtaken(event, events, traces, seen):
+    if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
     if stays(event):
         return _handled(event, events, traces, seen)
     return any(asked(event, events, traces, seen) for asked in (_started_again, _stepped_on, _outlived, _handled, _met))
+
+
+def _installed(event: Event, seen: FileSeen) -> bool:
+    """Whether pip told of packages that do not fit what it installs, and then installed it all the same."""
+    if event.signature.id != "resolve-requires":
+        return False
+    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    return any(n > event.line.number and _INSTALLED.match(line.text) for n, line in lines.items())
+
+
+def _overcome(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether what has nothing to do with the GPU was tried again or done otherwise, as the next lines say, and the
+    log goes on after that to an end that tells of nothing else."""
+    if event.role is not Role.ROOT or event.category != "not-gpu-env" or event.line.source == "kernel":
+        return False
+    if event.has("late") or any(holds(trace, event.line) for trace in traces):
+        return False
+    at = event.line.number
+    after = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
+    met = next((n for n in sorted(after) if n <= at + _SAYS and _OVERCOME.search(after[n].text)), None)
+    if met is None or any(trace.first.number > at for trace in traces if trace.line.file == seen.name):
+        return False
+    roots = [other for other in events if other.role is Role.ROOT and other.line.number > at]
+    if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
+        return False
+    last = max([met, *(other.line.number for other in roots)])
+    same = event.line.text  # of lines that are equal the reader makes one event
+    rest = [x for n, x in sorted(after.items()) if n > last and x.text != same and not _OVERCOME.search(x.text)]
+    bad = any(ILL.search(line.text) or _bad_end(line) for line in rest)
+    return bool(rest) and not bad and is_output(rest[-1])
 
 
 def service(line: Line) -> str:

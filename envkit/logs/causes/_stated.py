@@ -13,6 +13,7 @@ INNOCENT = "not-gpu-env"
 OPEN = "insufficient-evidence"
 _LONGEST = 160
 _MOST = 2
+_COMPILER = re.compile(r":\d{1,7}: (?:fatal )?error: ")
 
 
 def stated(story: Story, table: str) -> Iterator[Hypothesis]:
@@ -37,7 +38,16 @@ def _lines(event: Event, story: Story) -> tuple[Line, ...]:
     """The event's line, and the exception that says the same where a logger or a notice said it first."""
     raised = {(trace.line.file, trace.line.number) for trace in story.tracebacks}
     same = [each.line for each in story.roots if each.signature.id == event.signature.id]
-    return (event.line, *(line for line in same if (line.file, line.number) in raised and line != event.line))[:_MOST]
+    same = [line for line in same if (line.file, line.number) in raised and line != event.line]
+    return (event.line, *_below(event.line, story), *same)[:_MOST]
+
+
+def _below(line: Line, story: Story) -> list[Line]:
+    """The next line of a file where it says more: behind a colon, or as a compiler's error."""
+    kept = (each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.loud, *seen.tail))
+    more = next((each for each in kept if each.number == line.number + 1), None)
+    tells = more is not None and (line.text.endswith(":") or _COMPILER.search(more.text) is not None)
+    return [more] if more is not None and tells else []
 
 
 def filled(sentence: str, event: Event) -> str:

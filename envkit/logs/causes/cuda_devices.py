@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, innermost, lines_of
 from envkit.logs.causes._readers import of_category
+from envkit.logs.causes._tracebacks import fatal, short_kind, telling
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
 
 _RANK_INDEX = re.compile(r"local_rank|localrank|set_device\(.{0,40}rank|\brank\b|gpu_id|gpu_ids|args\.gpu|device_ids")
+_LISTS = re.compile(r"numba[\\/]cuda[\\/]cudadrv[\\/]devices\.py")
+_LISTED = re.compile(r"\bdevices\(['\"](?:gpu|cuda)['\"]\)\[|list_physical_devices\(['\"]GPU['\"]\)\[")
 _PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|cudahostregister|memory_pool_host|pinned")
 _LAUNCH = re.compile(r"<<<|\b[Ll]aunch|cu(?:da)?LaunchKernel")
 # in small letters: who launches a kernel that was compiled at run time
@@ -63,6 +66,21 @@ def invalid_device_ordinal(story: Story, facts: Facts, event: Event) -> Iterator
     if visible := story.value("visible"):
         why += f"; CUDA_VISIBLE_DEVICES is {visible}, and the GPUs that it names are counted from 0"
     yield worded("index-beyond-the-visible", event, why=why)
+
+
+def index_of_a_list(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A library that keeps a list of the GPUs, or NVML, refused an index in words that name no GPU."""
+    chain = fatal(story)
+    trace = telling(chain) if chain else None
+    if trace is None or not trace.frames:
+        return
+    last, kind = trace.frames[-1], short_kind(trace)
+    listed = kind == "IndexError" and (_LISTS.search(last.file) or _LISTED.search(last.code))
+    if listed or (kind == "NVMLError_InvalidArgument" and "HandleByIndex" in " ".join(f.code for f in trace.frames)):
+        why = f"a GPU was asked for by an index that this process does not have (`{last.code.strip()}`)"
+        yield Hypothesis(
+            *("invalid-device-ordinal", "launch-config", Strength.LIKELY, (trace.line,), why), over=("not-gpu-env",)
+        )
 
 
 def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -76,7 +76,9 @@ _COMPLAINS = re.compile(
 _COMPILER = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hpp|rs|go|ts|java)[:(]\d{1,7}.{0,20}?\berror\b", re.IGNORECASE)
 _TASK_FAILED = re.compile(r"fatal: \[[^\]\n]{1,200}\]: (?:FAILED|UNREACHABLE)!")  # of Ansible, before what it says
 _HARMLESS = re.compile(
-    r"warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0", re.IGNORECASE
+    r"dependency resolver does not currently take into account"
+    r"|warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0",
+    re.IGNORECASE,
 )
 _HEADING = re.compile(r"\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
 _CUES = tuple(
@@ -116,6 +118,7 @@ _ELSEWHERE = "only launchers and wrappers speak: the process that failed first w
 _KILL, _USAGE, _NOT_RUN = 9, 2, 126
 _SHELL = 128  # a shell's exit status of a process that a signal ended is this and the signal's number
 _MOST = 4
+_CAUSED = 12  # lines
 _STEPS = 2
 
 
@@ -235,7 +238,14 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     cause = next((name for name, cue in _CUES if cue.search(first.text)), "program-bug")
     why = f"the first line that tells of an error has no GPU in it: {shortened(first.text)}"
-    yield Hypothesis(INNOCENT, cause, Strength.FALLBACK, (first,), why, decide)
+    yield Hypothesis(INNOCENT, cause, Strength.FALLBACK, (first, *_caused(first, story)), why, decide)
+
+
+def _caused(line: Line, story: Story) -> list[Line]:
+    """What stands below the last "Caused by:" of an error, as Cargo and others write it."""
+    kept = {each.number: each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.tail)}
+    below = [n for n in sorted(kept) if line.number < n <= line.number + _CAUSED and kept[n].text == "Caused by:"]
+    return [kept[below[-1] + 1]] if below and below[-1] + 1 in kept else []
 
 
 def _passed(line: Line, seen: FileSeen) -> bool:

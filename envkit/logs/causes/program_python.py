@@ -60,6 +60,7 @@ _SAID = (
 _WRAPS = re.compile(
     r"^'(?:DistributedDataParallel|DataParallel|FullyShardedDataParallel|OptimizedModule)' object has no"
 )
+_FROM_FILE = re.compile(r"\((?P<folder>/[^()\n]{1,300})/[^()/\n]{1,100}\.py\)$")
 _MODULE_LACKS = re.compile(r"^module '?(?P<name>[\w.]+)'? has no attribute")
 _LACKING = re.compile(
     r"module '(?P<name>\w+)' has no attribute|cannot import name .{1,80} from (?:partially initialized module )?"
@@ -249,7 +250,9 @@ def _cause(trace: Traceback) -> str:
     if _unset(trace):
         return "launch-config"
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
-        return "version-mismatch"
+        own = _FROM_FILE.search(message)  # a file of the program's lies beside the one that asks for it
+        beside = own is not None and trace.frames and own["folder"] == trace.frames[-1].file.rpartition("/")[0]
+        return "program-bug" if beside and not _LIBRARY.search(trace.frames[-1].file) else "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
     in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))

@@ -163,7 +163,9 @@ def _meeting_rule(story: Story, *stems: str) -> Iterator[Hypothesis]:
 
 def _not_met(story: Story) -> Iterator[Hypothesis]:
     """The store of rank 0 was not reached; why it was not depends on what else failed."""
-    refused = family(story, "c10d-client-timeout", "c10d-connect-timeout", "gloo-refused", "gloo-full-mesh")
+    refused = family(
+        story, "c10d-client-timeout", "c10d-connect-timeout", "c10d-client-nowhere", "gloo-refused", "gloo-full-mesh"
+    )
     retried = family(story, "c10d-client-failed", "c10d-resolve", roots=False)
     for event in (refused or family(story, "elastic-rendezvous-failed", "elastic-rendezvous-timeout", roots=False))[:1]:
         dead = independent(story)

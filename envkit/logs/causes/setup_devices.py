@@ -14,7 +14,7 @@ from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import STUMBLES, is_output, service, words
+from envkit.logs.survived import ILL, STUMBLES, is_output, service, words
 
 _ID = "cuda-init-no-device"
 _AFTER = (
@@ -43,6 +43,22 @@ _OF_GPU = re.compile(r"(?i)\bcuda|\bgpus?\b|nvidia|nvml|driver|\bdevices?\b")
 _BUILD_STEP = re.compile(
     r"process \"/bin/(?:ba)?sh (?:-\w+ )+(?P<step>[^\"]{1,300})\" did not complete"
     r"|The command '/bin/(?:ba)?sh (?:-\w+ )+(?P<old>[^']{1,300})' returned a non-zero code"
+)
+# what libraries say where they go on without a GPU, and that they are built so
+_BUILT_WITHOUT = re.compile(r"(?i)\b(?:compiled|built) without (?:gpu|cuda)\b")
+_SAID_NONE = re.compile(
+    r"(?i)\bno (?:usable |compatible |supported |suitable |visible |nvidia |cuda |capable ){0,3}"
+    r"(?:gpus?|accelerators?|cuda devices?) (?:(?:was|were|is|are) )?(?:found|detected|discovered|available|visible)\b"
+    r"|\b(?:compiled|built) without (?:gpu|cuda)\b"
+)
+# the program's own last words
+_REFUSES = re.compile(
+    r"(?i)\b(?:needs?|requires?|must|wants?)\b(?! no\b).{0,80}\b(?:gpus?|cuda|accelerators?)\b"
+    r"|\b(?:gpus?|cuda|accelerators?)\b.{0,80}"
+    r"\b(?:refus\w+|required|mandatory|giving up|cannot (?:go on|run|serve|start))"
+)
+_GOES_ON = re.compile(
+    r"(?i)\bskip|\bfall|\bfell\b|\bcontinu|\bus(?:es|ing) (?:the )?cpu|\bon (?:the )?cpu\b|\bfine\b|\bok\b"
 )
 _EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE)
 
@@ -129,6 +145,28 @@ def program_says_so(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if end and not any(is_output(line) and line.text != event.line.text for line in between):
             cause = "container-config" if _setup.in_container(story) else None
             yield worded("program-says-no-cuda", event, cause=cause or "")
+
+
+def refused_for_want(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A library said in passing that it has no GPU, or no code for one, and the program ends by refusing to go on."""
+    if len(story.files) != 1 or story.roots or story.tracebacks:
+        return
+    seen = story.files[0]
+    last = next((line for line in reversed(seen.tail) if not ILL.search(line.text)), None)
+    if last is None or not _REFUSES.search(last.text) or _GOES_ON.search(last.text):
+        return
+    said = next((line for line in (*seen.head, *seen.tail) if _SAID_NONE.search(line.text) and line != last), None)
+    if said is None or said.number >= last.number:
+        return
+    kept = (line for line in (*seen.head, *seen.tail) if said.number < line.number < last.number)
+    built = next((line for line in (said, *kept) if _BUILT_WITHOUT.search(line.text)), None)
+    lines, why = (said, last), f"{shortened(said.text)}; the program refuses to go on so: {shortened(last.text)}"
+    if built is not None:
+        cpu = "torch-not-compiled-with-cuda"
+        yield Hypothesis(cpu, "wrong-build-installed", Strength.LIKELY, (built, last), why, over=(_ID, "not-gpu-env"))
+        return
+    cause = "container-config" if _setup.in_container(story) else "no-gpu-or-driver"
+    yield Hypothesis(_ID, cause, Strength.USUAL, lines, why, over=("not-gpu-env",))
 
 
 def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
