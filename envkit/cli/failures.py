@@ -138,6 +138,14 @@ def debug(
     slow: Annotated[
         bool, _measures("--slow", help="Run it once: where a step's time goes, which rank waits for whom.")
     ] = False,
+    core: Annotated[
+        Path | None,
+        Option(
+            "--core",
+            metavar="FILE",
+            help="Run nothing: open this core dump, in the --image that it was written in; after --, its program.",
+        ),
+    ] = None,
     ranks: Annotated[
         bool, _hangs("--ranks", help="The command starts several ranks (torchrun, srun, ...): find out why they hang.")
     ] = False,
@@ -202,7 +210,7 @@ def debug(
 
     from envkit import debug as debugging
     from envkit import facts
-    from envkit.debug import job, render
+    from envkit.debug import corefile, job, render
     from envkit.system import no_room
 
     if context.args:
@@ -219,6 +227,13 @@ def debug(
             "--memory and --slow run the command once and have no stages",
             "leave out --ranks, --only, --skip, --kernel and --precision",
         )
+    if core and (memory or slow or ranks or only or skip or kernel or precision):
+        raise UsageError(
+            "--core opens what a crash has left, and runs nothing",
+            "leave out --memory, --slow, --ranks, --only, --skip, --kernel and --precision",
+        )
+    if core and len(context.obj or ()) > 1:
+        raise UsageError("--core takes the program alone after --", f"-- {context.obj[0]}")
     if precision:
         if context.obj:
             raise UsageError("--precision and a command cannot be used together", "use only one of them")
@@ -261,12 +276,17 @@ def debug(
         variables = docker_options.job_from(env=env or ()).environment.value or {}
         who = ":".join(map(str, jobs.user_of(user) or ()))
         placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
-        joined = jobs.network(network) if network else ""
+        joined = jobs.network(network) if network else "none" if core else ""
+        bound |= {corefile.INSIDE: (core.absolute(), False)} if core else {}
         ground = container.Container(connected, image, shown, say, joined, bound, placed)
     if memory or slow:
         _debug_measured(request, ground, "memory" if memory else "slow", format, quiet)
     with no_room.into(out or Path()):
-        made = debugging.run(request, ground, facts.load(), say)
+        if core:
+            program = next(iter(request.command), "")
+            made = corefile.opened(corefile.read(core), program, request, ground, facts.load(), say)
+        else:
+            made = debugging.run(request, ground, facts.load(), say)
     if format == "html":
         from envkit.debug import as_html
 

@@ -584,22 +584,27 @@ def _written(session: _Session, made: DebugReport) -> DebugReport:
         # The stage's own files went to its folder; the reproducer's go where it is run.
         words = [word.replace(f"{session.folder / name}/", "") for word in argv]
         text = repro.script(words, os.environ, added, cwd=str(session.here), image="", versions=made.versions, why=why)
-    _new(folder / "repro.sh", text, mode=0o700)
+    new_file(folder / "repro.sh", text, mode=0o700)
     for lock in () if image else locks:
         with suppress(OSError):  # there is none, or it is none
-            _new(folder / lock, files.content(session.here / lock).decode("utf-8", "replace"))
+            new_file(folder / lock, files.content(session.here / lock).decode("utf-8", "replace"))
+    return kept(folder, made)
+
+
+def kept(folder: Path, made: DebugReport) -> DebugReport:
+    """The report with the names of all files of its folder, itself among them, where it is written to."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     names |= {"report.json", "report.html"}
     made = replace(made, files=tuple(sorted(names)[:500]))
-    _new(folder / "report.json", document(made))
+    new_file(folder / "report.json", document(made))
     # Imported here: the templates take longer to import than all else, and the page's module imports this package.
     from envkit.debug import as_html
 
-    _new(folder / "report.html", as_html.render(made))
+    new_file(folder / "report.html", as_html.render(made))
     return made
 
 
-def _new(path: Path, text: str, mode: int = 0o600) -> None:
+def new_file(path: Path, text: str, mode: int = 0o600) -> None:
     """Writes a file of the folder.  The command could write there, too: what it put in this place goes, for a link of
     a container's would lead envkit to a file of this machine."""
     try:

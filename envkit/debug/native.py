@@ -38,7 +38,12 @@ def frames(text: str, signal: str) -> tuple[NativeFrame, ...]:
     stopped = _STOPPED.search(text)
     if not stopped or stopped["signal"] != signal:
         return ()
-    lines = [line for line in text[stopped.end() :].splitlines() if len(line) <= _LONGEST]
+    return listed(text[stopped.end() :])
+
+
+def listed(text: str) -> tuple[NativeFrame, ...]:
+    """The frames that gdb lists in ``text``, the innermost first."""
+    lines = [line for line in text.splitlines() if len(line) <= _LONGEST]
     return tuple(each for each in map(frame, lines) if each is not None)[:_MOST]
 
 
