@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 _PAYLOAD = Path(__file__).parent.parent / "payload"
+_COMPANION = _PAYLOAD / "companion"  # which `envkit debug` binds into a container as a folder
 _SUFFIXES = (".py", ".cpp", ".cu", ".ptx", ".triton")  # of its modules, and of what its tests compile
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can hold
 # Read by any Python 3, which is told whether the rest is for it.  Left by os._exit: nothing that the image hangs on
@@ -29,7 +30,7 @@ os._exit(code)
 
 def _members() -> dict[str, bytes]:
     found = {"__main__.py": _START.encode(), "envkit/__init__.py": b'"""The part of envkit that enters an image."""\n'}
-    for path in (path for path in _PAYLOAD.rglob("*") if path.suffix in _SUFFIXES):
+    for path in (path for path in _PAYLOAD.rglob("*") if path.suffix in _SUFFIXES and path.parent != _COMPANION):
         found[f"envkit/payload/{path.relative_to(_PAYLOAD).as_posix()}"] = path.read_bytes()
     return dict(sorted(found.items()))
 
