@@ -555,7 +555,8 @@ def test_driver_minimums_that_were_not_read_stay_unknown() -> None:
     assert FACTS.driver_min(Cuda("12.9.2")).own is None
     never_released = FACTS.driver_min(Cuda("12.7"))
     assert (never_released.own, str(never_released.compat)) == (None, "525.60.13")
-    assert FACTS.driver_min(Cuda("10.2")).compat is None
+    assert FACTS.driver_min(Cuda("8.0")).compat is None
+    assert str(FACTS.driver_min(Cuda("10.2.89")).compat) == "440.33"
 
 
 def test_native_cuda_by_branch() -> None:

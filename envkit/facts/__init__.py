@@ -631,12 +631,15 @@ class Facts:
         """The oldest drivers for ``cuda``; for a bare minor ``own`` is that of its first release.
 
         A CUDA without a row gets the floor of its major, which is the same for all its minors, and no
-        ``own``; a major without rows gets neither.
+        ``own``.  Before there was compatibility of minors each had a driver of its own; one without a row gets neither.
         """
         minor = [row for row in self.cudas if row.version.parts[:2] == cuda.upto(2).parts]
         exact = [row for row in minor if len(cuda.parts) < 3 or row.version == cuda]
         major = [row for row in self.cudas if row.version.major == cuda.major]
         own = (exact[0].driver, exact[0].driver_source) if exact else (None, "")
+        old = next((row for row in self.cudas_old if row.version == cuda.upto(2) and row.driver), None)
+        if not major and old is not None:
+            return DriverFloor(old.driver, old.driver_source, old.driver, old.driver_source)
         return DriverFloor(*own, *((major[0].floor, major[0].floor_source) if major else (None, "")))
 
     def gpu_drivers(self, sm: Sm) -> GpuDrivers | None:

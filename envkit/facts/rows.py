@@ -635,12 +635,14 @@ class AptKeyRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class CudaOldRow(Sourced):
-    """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
-    were not read."""
+    """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, ``driver`` is
+    the oldest Linux driver for its first one, each None where it was not read."""
 
     version: Cuda
     archs: tuple[Sm, ...]
     releases: tuple[Cuda, ...] | None
+    driver: Driver | None
+    driver_source: str
 
 
 @dataclass(frozen=True, slots=True)

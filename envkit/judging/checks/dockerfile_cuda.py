@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
@@ -327,7 +327,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     for one in added:
         finding = (
             _newest_of_apt(one, own_cudnn, cuda, dockerfile)
-            or _of_cuda(one, cuda, dockerfile)
+            or _of_cuda(one, cuda, dockerfile, facts)
             or _of_pin(one, dockerfile, facts)
         )
         key = finding.message.removeprefix(one.install.name) if finding is not None else ""
@@ -382,7 +382,22 @@ def _newest_of_apt(one: _Cudnn, own_cudnn: str, base_cuda: str, dockerfile: Dock
     )
 
 
-def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | None:
+def _of_minor(one: _Cudnn, loaders: Mapping[str, str], facts: Facts) -> Finding | None:
+    """A cuDNN for another minor, where minors were not compatible yet: it was made for each."""
+    named = re.match(r"cuda(\d+\.\d+)$", one.install.local)
+    if named is None or int(one.cuda) >= facts.cudas[0].version.major:
+        return None
+    if any(stack.minor(version) == named[1] for version in loaders.values()):
+        return None
+    return warning(
+        f"{one.install.name} is made for CUDA {named[1]}, and here is {' and '.join(loaders)}",
+        one.install.span,
+        {f"CUDA {named[1]}": one.install.span.place},
+        f"take the cuDNN for CUDA {stack.minor(next(iter(loaders.values())))}",
+    )
+
+
+def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile, facts: Facts) -> Finding | None:
     """A cuDNN for another CUDA major than everything that could load it."""
     if not one.cuda:
         return None
@@ -401,8 +416,10 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
         loaders |= {f"CUDA {each}": each for each in added}
         if torch_cuda not in ("", "cpu"):
             loaders[f"torch's CUDA {torch_cuda}"] = torch_cuda
-    if not loaders or any(stack.major(version) == one.cuda for version in loaders.values()):
+    if not loaders:
         return None
+    if any(stack.major(version) == one.cuda for version in loaders.values()):
+        return _of_minor(one, loaders, facts)
     base = dockerfile.base
     return error(
         f"{one.install.name} is made for CUDA {one.cuda}, and here is {' and '.join(loaders)}",

@@ -64,7 +64,10 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     unread = _constraints(dockerfile, install)
     unknown_if(unread, unread)
     base = _base_of(dockerfile, install)
-    if install.manager != "conda" and "--upgrade" not in install.options and _may_hold_torch(base):
+    kept = (
+        install.manager != "conda" and "--upgrade" not in install.options and not _removed_before(dockerfile, install)
+    )
+    if kept and _may_hold_torch(base):
         raise Unknown(f"whether {base.reference} holds a torch already is not known")
     yield warning(
         f"torch{install.specifier} does not determine which torch is installed"
@@ -92,6 +95,12 @@ def _constraints(dockerfile: Dockerfile, install: Install) -> str:
         if re.search(r"constraint|pylock|\.lock$", unread.path) and install.manager != "conda":
             return f"{unread.path}, which may pin torch, was not read ({unread.why})"
     return ""
+
+
+def _removed_before(dockerfile: Dockerfile, install: Install) -> bool:
+    """Whether an earlier line of the file surely removes the torch that the base may hold."""
+    removals = [each for step in dockerfile.steps for each in step.removals if each.name == "torch" and each.sure]
+    return any(each.span.path == install.span.path and each.span.line < install.span.line for each in removals)
 
 
 def _may_hold_torch(base: Base) -> bool:
