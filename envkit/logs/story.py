@@ -102,6 +102,13 @@ _ENTERED = (
         r"(?:^|[\s'\"])(?:[\w.~-]{1,80}/){1,12}(?P<what>[^/\n]{8,200}\.(?:txt|md|rst|html?|json|csv|eml|log|pdf|png|ya?ml))"
         r"(?=['\",;:)]|$| \d| \()"
     ),
+    re.compile(
+        r"^(?:text|line|input|sample|message|example|log)s?[ #]?\d{0,9}: (?P<what>.{8,400}?) {1,20}(?:->|=>|\u2192) "
+    ),
+    re.compile(r"(?:\"[^\"\n]{1,80}\" ){2,8}\"(?P<what>[^\"\n]{8,400})\"$"),
+    re.compile(
+        r"^(?:\[[\w./-]{1,80}(?: \(root-commit\))? [0-9a-f]{7,40}\]|HEAD is now at [0-9a-f]{7,40}) (?P<what>.{8,400})$"
+    ),
 )
 _LOGIN = re.compile(r"Last login: ")  # behind what a machine greets its users with
 # words beside a quotation that tell that it happened

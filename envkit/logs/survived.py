@@ -103,7 +103,9 @@ _TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
 )  # who writes however a program ends
 # the first of a table, but for what Kubernetes tells of a Pod
-_COLUMN = re.compile(r"(?!.{0,60}\b(?:Warning|Normal) {2,})\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)")
+_COLUMN = re.compile(
+    r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
+)
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
 # a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's
@@ -321,24 +323,31 @@ def _installed(event: Event, seen: FileSeen) -> bool:
 
 
 def _overcome(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """Whether what has nothing to do with the GPU was tried again or done otherwise, as the next lines say, and the
-    log goes on after that to an end that tells of nothing else."""
+    """Whether what has nothing to do with the GPU was tried again or done otherwise."""
     if event.role is not Role.ROOT or event.category != "not-gpu-env" or event.line.source == "kernel":
         return False
     if event.has("late") or any(holds(trace, event.line) for trace in traces):
         return False
-    at = event.line.number
-    after = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
-    met = next((n for n in sorted(after) if n <= at + _SAYS and _OVERCOME.search(after[n].text)), None)
-    if met is None or any(trace.first.number > at for trace in traces if trace.line.file == seen.name):
+    return overcome(event.line, events, traces, seen, event.signature.id)
+
+
+def overcome(
+    line: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen, signature: str = ""
+) -> bool:
+    """Whether the next lines say that an error was met by a wait, another try or another way, and the log goes on after
+    the last such one to an end that tells of nothing else."""
+    after = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud) if each.number > line.number}
+    met = next((n for n in sorted(after) if n <= line.number + _SAYS and _OVERCOME.search(after[n].text)), None)
+    if met is None or any(trace.first.number > line.number for trace in traces if trace.line.file == seen.name):
         return False
-    roots = [other for other in events if other.role is Role.ROOT and other.line.number > at]
-    if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
+    roots = [other for other in events if other.role is Role.ROOT and other.line.number > line.number]
+    if any(other.line.file == seen.name and other.signature.id != signature for other in roots):
         return False
     last = max([met, *(other.line.number for other in roots)])
-    same = event.line.text  # of lines that are equal the reader makes one event
-    rest = [x for n, x in sorted(after.items()) if n > last and x.text != same and not _OVERCOME.search(x.text)]
-    bad = any(ILL.search(line.text) or _bad_end(line) for line in rest)
+    # of lines that are equal the reader makes one event
+    rest = [each for n, each in sorted(after.items()) if n > last and each.text != line.text]
+    rest = [each for each in rest if not _OVERCOME.search(each.text)]
+    bad = any(ILL.search(each.text) or _bad_end(each) for each in rest)
     return bool(rest) and not bad and is_output(rest[-1])
 
 

@@ -11,7 +11,7 @@ from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import is_output, same_process, stays, went_on, works_again
+from envkit.logs.survived import is_output, overcome, same_process, stays, went_on, works_again
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -226,7 +226,8 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
         return
-    lines = [line for seen in story.files for line in seen.loud if speaks(line) and not _passed(line, seen)]
+    loud = [(line, seen) for seen in story.files for line in seen.loud if speaks(line) and not _passed(line, seen)]
+    lines = [line for line, seen in loud if not overcome(line, story.events, story.tracebacks, seen)]
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does

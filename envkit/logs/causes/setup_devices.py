@@ -50,10 +50,12 @@ _SAID_NONE = re.compile(
     r"(?i)\bno (?:usable |compatible |supported |suitable |visible |nvidia |cuda |capable ){0,3}"
     r"(?:gpus?|accelerators?|cuda devices?) (?:(?:was|were|is|are) )?(?:found|detected|discovered|available|visible)\b"
     r"|\b(?:compiled|built) without (?:gpu|cuda)\b"
+    r"|\bcuda(?: (?:is )?|[._]is_)available(?:\(\))?[ :=]{1,3}(?:false|no)\b"
 )
 # the program's own last words
 _REFUSES = re.compile(
-    r"(?i)\b(?:needs?|requires?|must|wants?)\b(?! no\b).{0,80}\b(?:gpus?|cuda|accelerators?)\b"
+    r"(?i)\b(?:no|without an?) gpus?\b.{0,40}\b(?:refus\w+|giving up|cannot|will not|exiting|abort\w+|quit\w*)\b"
+    r"|\b(?:needs?|requires?|must|wants?)\b(?! no\b).{0,80}\b(?:gpus?|cuda|accelerators?)\b"
     r"|\b(?:gpus?|cuda|accelerators?)\b.{0,80}"
     r"\b(?:refus\w+|required|mandatory|giving up|cannot (?:go on|run|serve|start))"
 )
