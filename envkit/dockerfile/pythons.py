@@ -63,7 +63,7 @@ class Pythons:
                        without_pip=set(self.without_pip))  # fmt: skip
 
     def begin(self, base: Base, distro: str, python2: str = "") -> None:
-        """Starts with what an external image holds; ``distro`` is its system's python3, ``python2`` of its Python 2."""
+        """Starts with what an external image holds; its system's python3 is ``distro``, its Python 2 ``python2``."""
         version = _minor(base.python.value or "")
         self.python2 = python2
         if base.family == "os" or base.family == "nvidia":
