@@ -290,6 +290,8 @@ def test_cudnn(steps: tuple[str, ...], version: str, local: str) -> None:
         (("bash Anaconda3-2022.05-Linux-x86_64.sh -b -p ~/ana",), "anaconda", "2022.05", "py39", "/root/ana"),
         (("bash Anaconda3-2020.07-Linux-x86_64.sh -b -p /a",), "anaconda", "2020.07", "py38", "/a"),
         (("bash Anaconda3-5.3.0-Linux-x86_64.sh -b -p /a",), "anaconda", "5.3.0", "", "/a"),
+        (("bash Anaconda2-4.0.0-Linux-x86_64.sh -b -p /a",), "anaconda", "4.0.0", "py27", "/a"),
+        (("bash Miniconda2-latest-Linux-x86_64.sh -b -p /a",), "miniconda", "", "py27", "/a"),
         (("sh Miniforge3-Linux-x86_64.sh -b -p conda",), "miniforge", "", "", "/w/conda"),
         (("bash Miniforge3-$(uname)-$(uname -m).sh -b -p /opt/c",), "miniforge", "", "", "/opt/c"),
         (("bash Mambaforge-23.1.0-1-Linux-x86_64.sh -b",), "mambaforge", "23.1.0-1", "", "/root/mambaforge"),

@@ -448,6 +448,8 @@ def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Comman
         version = "" if version == "latest" or not _known(version) else version
         if name == "anaconda" and re.match(r"20\d\d\.\d\d", version):
             local = next((python for since, python in reversed(_ANACONDA) if version[:7] >= since), "")
+        if re.match(r"(?:Mini|Ana)conda2-", _base(path)):
+            local = "py27"  # of whichever release
     elif named and _has(given, "-b", "-p"):
         name, local, version = named[1].lower(), "", ""
         name = {"conda": "miniconda", "mamba": "mambaforge"}.get(name, name)
