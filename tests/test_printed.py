@@ -27,13 +27,13 @@ OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-ra
 SURE = 0.8
 ASIDE = "beyond"  # the part whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; "beyond" is
-# still, and its shares are those when the rules first met it.
+# still, and its shares are those when its totals were last looked at.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
     "unseen": (0.97, 0.97, 0.97),
-    "beyond": (0.85, 0.82, 0.91),
+    "beyond": (0.88, 0.85, 0.92),
 }
 
 

@@ -99,7 +99,8 @@ _ENTERED = (
     ),
     re.compile(r"(?i)\b(?:select|insert into|update|delete from)\b.{1,400}?'(?P<what>[^'\n]{8,400})'"),
     re.compile(
-        r"(?:^|[\s'\"])(?:[\w.~-]{1,80}/){1,12}(?P<what>[^/\n]{8,200}\.(?:txt|md|rst|html?|json|csv|eml|log|pdf|png|ya?ml))"
+        r"(?:^|[\s'\"])(?:[\w.~-]{1,80}/){1,12}(?![\w.-]{1,80}\.\w{1,6}\b)"
+        r"(?P<what>\S[^\n]{8,200}\.(?:txt|md|rst|html?|json|csv|eml|log|pdf|png|ya?ml))"
         r"(?=['\",;:)]|$| \d| \()"
     ),
     re.compile(
@@ -108,6 +109,12 @@ _ENTERED = (
     re.compile(r"(?:\"[^\"\n]{1,80}\" ){2,8}\"(?P<what>[^\"\n]{8,400})\"$"),
     re.compile(
         r"^(?:\[[\w./-]{1,80}(?: \(root-commit\))? [0-9a-f]{7,40}\]|HEAD is now at [0-9a-f]{7,40}) (?P<what>.{8,400})$"
+    ),
+    re.compile(r"^(?:[^\",\n]{1,80},){1,6}\"(?P<what>[^\"\n]{8,400})\"(?:,|$)"),
+    re.compile(r"[\"']query[\"']: ?\{.{0,200}?: ?\"(?P<what>[^\"\n]{8,2000})\""),
+    re.compile(
+        r"^[-dl][rwxsStT-]{9}[.+@]? +\d{1,6} \S{1,40} +\S{1,40} +[\d.,]{1,16}[KMGT]? "
+        r".{5,20}[\d:]{4,5} (?P<what>.{8,300})$"
     ),
 )
 _LOGIN = re.compile(r"Last login: ")  # behind what a machine greets its users with
@@ -316,8 +323,11 @@ def _is_entered(event: Event) -> bool:
     line = event.line
     if event.role is not Role.ROOT or line.level in _LOUD or line.source == "kernel":
         return False
-    inside = any(_stands_in(event, found["what"]) for each in _ENTERED for found in each.finditer(line.text))
-    return inside and not _stands_in(event, _was_entered(line.text))
+    return any(
+        any(_stands_in(event, found["what"]) for found in each.finditer(line.text))
+        and not _stands_in(event, each.sub(" ", line.text))
+        for each in _ENTERED
+    )
 
 
 def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:
