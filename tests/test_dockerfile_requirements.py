@@ -388,7 +388,7 @@ def test_what_cannot_be_read_is_said() -> None:
     ],
 )
 def test_hostile_texts_take_bounded_time(text: str) -> None:
-    with costs_less(2):
+    with costs_less(8):  # 1.8 s for the longest on a loaded machine; what is not linear takes minutes
         found = asked({"/app/a.txt": text})
     assert len(found.requirements) <= requirements.MOST
 
