@@ -122,8 +122,8 @@ def header(kind: int = 4, machine: int = 62) -> bytes:
         (b"\x28\xb5\x2f\xfd" + bytes(90), "is packed; unpack it first: zstd -d"),
         (b"\x1f\x8b" + bytes(90), "is packed; unpack it first: gzip -d"),
         (header()[:56] + struct.pack("<HHHH", 9, 0, 0, 0), "is cut off or damaged"),
-        (None, "is no file"),
-        ("missing", "cannot be read: No such file"),
+        (None, "cannot be read: it is a folder"),
+        ("missing", "cannot be read: "),
     ],
     ids=str,
 )

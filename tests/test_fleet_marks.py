@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -206,15 +207,20 @@ def test_a_server_that_is_slow_or_gone(server: KubeServer, verdict: FleetVerdict
     with pytest.raises(Undecided, match=r"did not answer within 0\.2 s"):
         marks.to_mark(server.api(0.2), verdict)
     drops = b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n{"
-    server.planned = [("GET", Planned(200, raw=drops))] * 9
-    with pytest.raises(Undecided, match="cannot be reached: "):
-        marks.to_mark(server.api(0.2), verdict)
+
+    def said() -> str:
+        server.planned = [("GET", Planned(200, raw=drops))] * 9
+        with pytest.raises(Undecided) as raised:
+            marks.to_mark(server.api(0.2), verdict)
+        return raised.value.message
+
+    # A loaded machine may not get as far as that within so short a time.
+    assert comes(lambda: "cannot be reached: " in said())
     server.planned = [("GET", Planned(200, raw=drops, drip=True))] * 9
     with pytest.raises(Undecided, match=r"did not answer within 0\.2 s"):
         marks.to_mark(server.api(0.2), verdict)
     server.port = 9  # discard, where nobody listens
-    with pytest.raises(Undecided, match=r"cannot be reached: .*refused"):
-        marks.to_mark(server.api(0.2), verdict)
+    assert comes(lambda: re.search("cannot be reached: .*refused", said()))
 
 
 @pytest.mark.parametrize(("code", "fix"), [(401, "log in again"), (403, "docs/fleet.md")])

@@ -30,6 +30,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.payload.companion.envkit_builds import build_id
 from envkit.records import dataclass
+from envkit.system import files
 
 INSIDE = "/envkit-core"
 """Where a container sees the dump."""
@@ -68,10 +69,8 @@ class CoreFile:
 
 def read(path: Path) -> CoreFile:
     """What a file says of itself; raises UsageError for one that is no core dump, or packed."""
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", "name the core dump")
     try:
-        with path.open("rb") as file:
+        with open(files.opened(path), "rb") as file:
             head = file.read(64)
             if packed := next((how for magic, how in _PACKED.items() if head.startswith(magic)), ""):
                 fix = f"unpack it first: {packed} {path}; of systemd's: coredumpctl dump --output=core PID"
@@ -86,7 +85,7 @@ def read(path: Path) -> CoreFile:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _of_a_dump(path, data)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "check its name and permissions") from error
+        raise UsageError(f"{path} cannot be read: {files.why(error)}", "check its name and permissions") from error
     except (struct.error, ValueError) as error:
         raise UsageError(f"{path} is cut off or damaged: its headers lead out of the file", "write it again") from error
 

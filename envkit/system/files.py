@@ -50,6 +50,22 @@ def content(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     Returns at once whatever the name leads to: a pipe is not waited for, and a device or a file without end is not
     read.  Raises OSError whose strerror is a clause that says why ("it is a pipe, not a plain file").
     """
+    handle = opened(path)
+    seen = os.fstat(handle)
+    with open(handle, "rb", buffering=0) as file:
+        pieces, left = [], 0 if seen.st_size > most else most + 1  # a file of /proc has a size of 0
+        while left and (piece := file.read(left)) != b"":
+            if piece is None:  # a file of the kernel that has nothing yet
+                raise OSError(errno.EAGAIN, ENDLESS)
+            pieces.append(piece)
+            left -= len(piece)
+    if not left:
+        raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
+    return b"".join(pieces)
+
+
+def opened(path: str | os.PathLike[str]) -> int:
+    """A handle of a plain file to be read, which the caller closes; raises OSError as ``content`` does."""
     try:
         # Without O_NONBLOCK, opening a pipe waits for its other end; O_NOCTTY: a terminal must not become envkit's.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -61,22 +77,13 @@ def content(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
         raise
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, "no file can have this name") from error
-    seen = os.fstat(handle)
-    if not stat.S_ISREG(seen.st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(seen.st_mode), "it is no plain file"))
-    with open(handle, "rb", buffering=0) as file:
-        if has_no_end(handle):
-            raise OSError(errno.EINVAL, ENDLESS)
-        pieces, left = [], 0 if seen.st_size > most else most + 1  # a file of /proc has a size of 0
-        while left and (piece := file.read(left)) != b"":
-            if piece is None:  # a file of the kernel that has nothing yet
-                raise OSError(errno.EAGAIN, ENDLESS)
-            pieces.append(piece)
-            left -= len(piece)
-    if not left:
-        raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
-    return b"".join(pieces)
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind) and not has_no_end(handle):
+        return handle
+    os.close(handle)
+    if stat.S_ISREG(kind):
+        raise OSError(errno.EINVAL, ENDLESS)
+    raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(kind), "it is no plain file"))
 
 
 def has_no_end(handle: int) -> bool:

@@ -63,6 +63,7 @@ FILES: dict[tuple[str, str], Words] = {
     ("run", "env_file"): lambda odd: ["run", str(LOCKED), "--env-file", odd, "--", "true"],
     ("shell", "spec"): lambda odd: ["shell", "--print", odd],
     ("shell", "env_file"): lambda odd: ["shell", "--print", str(LOCKED), "--env-file", odd],
+    ("debug", "core"): lambda odd: ["debug", "--core", odd],
     ("debug", "python"): lambda odd: ["debug", "--precision", "model:make", "--python", odd],
     ("check", "host"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--host", odd],
     ("check", "baseline"): lambda odd: ["check", str(LOCKED / "Dockerfile"), "--baseline", odd],
