@@ -188,7 +188,7 @@ BUILD = """
 DOCKERFILE = """\
 FROM {base} AS files
 COPY large /large
-RUN sleep 1
+RUN sleep 5
 FROM {base} AS other
 RUN echo other >/other
 FROM {base}
@@ -214,7 +214,7 @@ def test_a_real_build_at_a_terminal_and_through_a_pipe(engine: DockerEngine, tmp
             engine.remove(tag)
 
     log, seen = fresh(piped), fresh(partial(at_terminal, columns=100))
-    steps = ("[files 2/3] COPY large /large", "[files 3/3] RUN sleep 1", "[other 2/2] RUN echo other >/other",
+    steps = ("[files 2/3] COPY large /large", "[files 3/3] RUN sleep 5", "[other 2/2] RUN echo other >/other",
              "[2/3] COPY --from=files /large /large", "exporting to image")  # fmt: skip
     for text in (log, re.sub(r"[^\n]*\r\x1b\[K", "", seen)):  # what stays
         for step in steps:
@@ -223,5 +223,5 @@ def test_a_real_build_at_a_terminal_and_through_a_pipe(engine: DockerEngine, tmp
         assert len(set(lines)) == len(lines) and lines[-1] == f"built {tag}"
         assert re.search(r"^load build context [0-9.]+ s, [67][0-9]\.[0-9] MB, [0-9,.]+ MB/s$", text, re.M), text
     live = re.findall(r"([^\n\r\x1b]+)\r\x1b\[K", seen)
-    assert any("[files 3/3] RUN sleep 1" in line for line in live), live
+    assert any("[files 3/3] RUN sleep 5" in line for line in live), live
     assert all(len(line) < 100 for line in live) and "\x1b" not in log and "\r" not in log
