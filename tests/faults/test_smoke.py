@@ -144,9 +144,10 @@ def killed_after(lines: int, seconds: float) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(2, PARTS))])
 def test_a_run_that_is_killed_leaves_nothing(part: int) -> None:
-    """SIGKILL at twenty moments of a run, spread over the lines that it says; the parts are for several workers."""
+    """SIGKILL at twenty moments of a run, eight of them by day, spread over the lines that it says; the parts are for
+    several workers."""
     dice = random.Random(20261121 + part)
     for number in range(part, KILLS, PARTS):
         line, seconds = number * len(SHAPES) // KILLS, dice.uniform(0.1, 2.5)
