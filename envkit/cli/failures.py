@@ -210,7 +210,7 @@ def debug(
 
     from envkit import debug as debugging
     from envkit import facts
-    from envkit.debug import corefile, job, render
+    from envkit.debug import job, render
     from envkit.system import no_room
 
     if context.args:
@@ -277,12 +277,13 @@ def debug(
         who = ":".join(map(str, jobs.user_of(user) or ()))
         placed = DeclaredStart(environment=variables, user=who, workdir=jobs.working_folder(workdir))
         joined = jobs.network(network) if network else "none" if core else ""
-        bound |= {corefile.INSIDE: (core.absolute(), False)} if core else {}
         ground = container.Container(connected, image, shown, say, joined, bound, placed)
     if memory or slow:
         _debug_measured(request, ground, "memory" if memory else "slow", format, quiet)
     with no_room.into(out or Path()):
         if core:
+            from envkit.debug import corefile
+
             program = next(iter(request.command), "")
             made = corefile.opened(corefile.read(core), program, request, ground, facts.load(), say)
         else:

@@ -466,8 +466,7 @@ def _verdict(
         return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", fix
     if state.carries:
         own = stacks.own_line(died)
-        cause = f"{state.carries} brings a C++ runtime of its own beside the process's (it was linked with "
-        cause += "-static-libstdc++), which ended the process" + (f" at {own.place} in {own.function}" if own else "")
+        cause = native.own_runtime(state.carries) + (f" at {own.place} in {own.function}" if own else "")
         return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", packages.SHARED
     if state.told:
         by_ranks = state.told

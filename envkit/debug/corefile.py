@@ -23,18 +23,17 @@ from typing import NamedTuple
 
 from envkit import debug
 from envkit.debug import DebugRequest, cores, job, native, packages, repro, stages, told
+from envkit.debug.container import Container
 from envkit.debug.job import CommandRun, CommandTarget
 from envkit.debug.records import DebugReport, Fault, Step, Verdict
 from envkit.engine import Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
-from envkit.payload.companion.envkit_builds import build_id
+from envkit.payload.companion.envkit_builds import build_id, notes
 from envkit.records import dataclass
 from envkit.system import files
 
-INSIDE = "/envkit-core"
-"""Where a container sees the dump."""
-
+_INSIDE = "/envkit-core"  # where a container sees the dump
 _CORE, _CUDA = 4, 190  # ET_CORE of e_type, EM_CUDA of e_machine
 _LOAD, _NOTES = 1, 4  # PT_LOAD, PT_NOTE
 _AUXV, _FILES = 6, 0x46494C45  # NT_AUXV, NT_FILE
@@ -147,14 +146,10 @@ def _notes(data: mmap.mmap, segments: Iterable[tuple[int, int, int, int]]) -> It
             continue
         if held > _MOST_NOTES or offset + held > len(data):
             raise ValueError("notes beyond the file")
-        at, end = offset, offset + held
-        while at + 12 <= end:
-            name, content, sort = struct.unpack_from("<III", data, at)
-            begin = at + 12 + (name + 3) // 4 * 4
-            if begin + content > end:
+        for sort, _, begin, end in notes(data, offset, offset + held):
+            if end > offset + held:
                 raise ValueError("a note beyond the notes")
-            yield sort, data[begin : begin + content]
-            at = begin + (content + 3) // 4 * 4
+            yield sort, data[begin:end]
 
 
 def opened(
@@ -171,6 +166,8 @@ def opened(
     if not core.gpu and not program:
         raise UsageError(f"{core.path} does not name its program", "put its path after --")
     there = request.folder is not None and request.folder.exists()
+    if isinstance(ground, Container):
+        ground = replace(ground, volumes={**ground.volumes, _INSIDE: (core.path.absolute(), False)})
     ground, folder, tools, here = debug.prepared(replace(request, command=("sh",)), ground)
     name = next((each for each in (("cuda-gdb",) if core.gpu else ("gdb", "cuda-gdb")) if each in tools.paths), "")
     if not name:
@@ -179,7 +176,7 @@ def opened(
         wanted = "cuda-gdb" if core.gpu else "gdb"
         raise Undecided(f"there is no {wanted} {_where(ground)}", stages.how_to_get(wanted, facts))
     try:
-        seen = INSIDE if ground.image else str(core.path.resolve())
+        seen = _INSIDE if ground.image else str(core.path.resolve())
         argv = cores.command(tools.paths[name], seen) if core.gpu else _gdb(tools.paths[name], program, seen)
         say(f"opening {core.path} with {name} {_where(ground)}")
         strange = () if core.gpu else _strange(core, ground, folder)
@@ -272,10 +269,7 @@ def _of_a_process(made: DebugReport, text: str) -> DebugReport:
     number = getattr(signal, ended[1], None)
     code = -int(number) if number is not None else None
     if carries := native.runtime_inside(stack):
-        cause = (
-            f"{carries} brings a C++ runtime of its own beside the process's (it was linked with -static-libstdc++), "
-        )
-        cause += f"which ended the process; it died of {ended[1]} {place}"
+        cause = f"{native.own_runtime(carries)}; it died of {ended[1]} {place}"
         return replace(
             made, verdict=Verdict.FOUND, cause=cause, exit=code, category="undefined-symbol-abi-mismatch",
             cause_class="wrong-build-installed", fix=packages.SHARED,

@@ -55,6 +55,14 @@ def runtime_inside(stack: Sequence[NativeFrame]) -> str:
     return "" if "/libstdc++." in first.where else first.where[-300:]
 
 
+def own_runtime(library: str) -> str:
+    """That a library's own copy of the C++ runtime ended its process."""
+    return (
+        f"{library} brings a C++ runtime of its own beside the process's (it was linked with -static-libstdc++), which "
+        "ended the process"
+    )
+
+
 def sentence(stack: Sequence[NativeFrame]) -> str:
     """Where it died: the innermost function that does not just end a process, and the innermost outside of the C
     library and Python; "" for no stack."""

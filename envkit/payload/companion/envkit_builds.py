@@ -10,6 +10,13 @@ import json
 import os
 import struct
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Iterator
+
+    Bytes = bytes | mmap.mmap
 
 
 def build_id(data: bytes) -> str:
@@ -25,14 +32,20 @@ def build_id(data: bytes) -> str:
         kind, _, offset, _, _, held = struct.unpack_from("<IIQQQQ", data, at)
         if kind != 4 or offset + held > len(data):
             continue
-        place, end = offset, offset + held
-        while place + 12 <= end:
-            name, content, sort = struct.unpack_from("<III", data, place)
-            begin = place + 12 + (name + 3) // 4 * 4
-            if sort == 3 and data[place + 12 : place + 16] == b"GNU\0":
-                return data[begin : min(begin + content, end)].hex()
-            place = begin + (content + 3) // 4 * 4
+        for sort, name, begin, end in notes(data, offset, offset + held):
+            if sort == 3 and data[name : name + 4] == b"GNU\0":
+                return data[begin : min(end, offset + held)].hex()
     return ""
+
+
+def notes(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Of each note between two places of an ELF file its type, where its name begins, and where its content begins and
+    ends, which in a damaged file may be beyond ``end`` (elf(5), Nhdr)."""
+    while at + 12 <= end:
+        name, content, sort = struct.unpack_from("<III", data, at)
+        begin = at + 12 + (name + 3) // 4 * 4
+        yield sort, at + 12, begin, begin + content
+        at = begin + (content + 3) // 4 * 4
 
 
 def main(path: str) -> None:
