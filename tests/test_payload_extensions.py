@@ -129,8 +129,12 @@ def test_a_real_environment_of_torch_alone_has_none_and_costs_little() -> None:
 import time
 from envkit.payload.probe import extensions, wheels
 extensions.extensions(wheels.distributions())
-dists, begun = wheels.distributions(), time.process_time()
-print(len(dists), extensions.extensions(dists), time.process_time() - begun < 0.1)
+took = []
+for _ in range(5):  # the least of five is what a loaded machine cannot raise
+    dists, begun = wheels.distributions(), time.process_time()
+    found = extensions.extensions(dists)
+    took.append(time.process_time() - begun)
+print(len(dists), found, min(took) < 0.1)
 """
     root = str(Path(elf.__file__).parent.parent.parent)
     done = subprocess.run(

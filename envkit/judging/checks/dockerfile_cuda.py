@@ -200,10 +200,10 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
     if any(not one.cuda and one.install.name != "nvidia-cuda-toolkit" for one in added) or _brought(line):
         return
     there = {stack.minor(one.cuda) for one in added} | {cuda}
+    there |= {stack.major(each) for each in there}
     told: set[str] = set()
     for one in _named(stage):
-        known = one.cuda in there or ("." not in one.cuda and one.cuda in {stack.major(each) for each in there})
-        if known or one.path in told:
+        if one.cuda in there or one.path in told:
             continue
         told.add(one.path)
         forced = one.started or (
@@ -263,13 +263,16 @@ def _brought(line: list[Stage]) -> bool:
 
 
 def _named(stage: Stage) -> Iterator[_Named]:
-    """Every place of a stage that surely names a folder of a numbered CUDA."""
+    """Every place of a stage that surely names a folder of a numbered CUDA; what variables repeat, where it began."""
+    kept: set[tuple[str, bool]] = set()  # a search path that grows holds again all that it held
     for step in stage.steps:
         for setting in step.settings:
             if setting.kind == "ENV" and setting.value and setting.sure:
                 home = setting.name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR")
-                for path, cuda in _paths(setting.value):
-                    yield _Named(path, cuda, setting.span, False, home)
+                for path in _entries(setting.value):
+                    if (path, home) not in kept and (cuda := _cuda_of(path)):
+                        kept.add((path, home))
+                        yield _Named(path, cuda, setting.span, False, home)
         if step.name != "RUN":
             continue
         for command in step.commands:
@@ -282,16 +285,22 @@ def _of_command(command: Command) -> Iterator[_Named]:
     words: list[Word] = [*command.words, *command.assigns.values()]
     for word in words:
         if word.sure:
-            for path, cuda in _paths(word.text):
-                started = word is first and path == first.text and command.after in ("", "&&", ";")
-                yield _Named(path, cuda, word.span, started)
+            for path in _entries(word.text):
+                if cuda := _cuda_of(path):
+                    started = word is first and path == first.text and command.after in ("", "&&", ";")
+                    yield _Named(path, cuda, word.span, started)
 
 
-def _paths(text: str) -> Iterator[tuple[str, str]]:
-    for entry in _ENTRY_ENDS.split(text) if "/usr/local/cuda-" in text else ():
-        match = _PATH.match(entry)
-        if match:
-            yield entry, f"{match[1]}.{match[2]}" if match[2] else match[1]
+def _entries(text: str) -> list[str]:
+    return _ENTRY_ENDS.split(text) if "/usr/local/cuda-" in text else []
+
+
+def _cuda_of(path: str) -> str:
+    """The version of the numbered folder of CUDA that a path begins with, or ""."""
+    match = _PATH.match(path)
+    if match is None:
+        return ""
+    return f"{match[1]}.{match[2]}" if match[2] else match[1]
 
 
 # ---------------------------------------------------------------- cuDNN
