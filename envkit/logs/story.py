@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
+from envkit.logs.segments import silent
 from envkit.logs.survived import (
     AWAITED,
     ILL,
@@ -73,7 +74,7 @@ _TEST_FAILED = re.compile(
     r"^=* ?(?:\d+ \w+, )?\d+ failed\b.{0,200} in [\d.]{1,12}s|^FAILED \((?:failures|errors)=\d|^Tests: {1,9}\d+ failed"
     r"|^\s*\d+ failing$|^\d+ examples?, [1-9]\d* failures?|^test result: FAILED"
     r"|^Tests run: \d+, (?:Failures: [1-9]|Failures: 0, Errors: [1-9])|^\[  FAILED  \] "
-    r"|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
+    r"|^\d+ tests?, \d+ passed, [1-9]\d* failed$|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
 )
 # of a report of a failed test: its source, with a mark or a number before it, and how two values differ
 _SHOWN = re.compile(r"\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{1,}(?!what\(\): )")
@@ -138,6 +139,7 @@ _TESTING = re.compile(
 _LOUD = ("error", "fatal", "critical")
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
+_SHARE_OF_HISTORY = 0.15  # of lines that begin with a commit, where each names the files that it changed
 Process = tuple[str, str, int | None, int | None]
 
 
@@ -265,7 +267,8 @@ def _without_source(reading: Reading) -> Reading:
     roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
     roots += [line.text for seen in reading.files for line in seen.loud]
     cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
-    if not code and not passed and not tested and not cited and not greeted:
+    mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen))}
+    if not code and not passed and not tested and not cited and not greeted and not mute:
         return reading
     captured = {(seen.name, number) for seen in reading.files if seen.name in tested for number in _captured(seen)}
     traced = {
@@ -286,7 +289,7 @@ def _without_source(reading: Reading) -> Reading:
             return True
         if event is not None and line.file in tested and (_is_of_test(line) or (line.file, line.number) in captured):
             return True
-        if line.number < greeted.get(line.file, 0):
+        if line.number < greeted.get(line.file, 0) or line.number in mute.get(line.file, ()):
             return True
         if event is None and line.level not in _LOUD and _was_entered(line.text) != line.text:
             return _is_mute(_was_entered(line.text))
@@ -352,7 +355,8 @@ def _stands_in(event: Event, text: str) -> bool:
 def _captured(seen: FileSeen) -> Iterator[int]:
     """The lines that pytest shows of what a test printed that failed by a comparison of its own alone."""
     lines = {line.number: line for line in (*seen.head, *seen.loud, *seen.tail)}
-    said = [line.raw[1:].strip() for line in lines.values() if line.raw.startswith("E  ")]
+    shown = map(_as_shown, lines.values())
+    said = [text[1:].strip() for text in shown if text.startswith("E  ")]
     own = [text for text in said if _OWN_FAILURE.match(text)]
     if not own or any(_OF_CHILD.search(text) for text in own) or any(_RAISED.match(text) for text in said):
         return
@@ -363,10 +367,19 @@ def _captured(seen: FileSeen) -> Iterator[int]:
 
 def _is_of_test(line: Line) -> bool:
     """Whether a line of a report of failed tests is a test's source, or compares two texts that a test is about."""
-    raw = line.raw or line.text
-    if raw.startswith("E "):
-        return _DIFFERS.match(raw) is not None
-    return _SHOWN.match(raw) is not None or _COMPARED.match(line.text) is not None
+    shown = _as_shown(line)
+    if shown.startswith("E "):
+        return _DIFFERS.match(shown) is not None
+    return _SHOWN.match(shown) is not None or _COMPARED.match(line.text) is not None
+
+
+def _as_shown(line: Line) -> str:
+    """The line with the mark that a test runner puts before it, without what a collector put before that."""
+    if not line.raw.endswith(line.text):
+        return line.raw or line.text
+    taken = line.raw.removesuffix(line.text)
+    mark = next((mark for mark in ("E   ", "> ", ">") if taken.endswith(mark)), "")
+    return mark + line.text
 
 
 def _begins_tests(text: str) -> bool:
@@ -385,7 +398,9 @@ def _source(seen: FileSeen) -> Callable[[str], bool] | None:
     for shape in (_SEARCHED, _COMMITTED):
         found = [match for match in map(shape.match, texts) if match]
         # nothing is found twice at one place: that is a program that prints where it stands
-        if len({match[0] for match in found}) >= _LEAST_SURE and len(found) >= _SHARE * len(texts):
+        places = {match[0] for match in found}
+        few = shape is _COMMITTED and len(places) == len(found) and len(found) >= _SHARE_OF_HISTORY * len(texts)
+        if len(places) >= _LEAST_SURE and (few or len(found) >= _SHARE * len(texts)):
             return lambda text, shape=shape: shape.match(text) is not None  # type: ignore[misc]
     if any(line.clock or line.level or line.rank is not None for line in lines):
         return None

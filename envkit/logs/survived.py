@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
@@ -28,12 +29,18 @@ _GOES_ON = re.compile(
 )
 ILL = re.compile(
     r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
+    r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
     r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
+)
+# counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
+_ZERO = re.compile(
+    r"(?i)\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
+    r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
+    r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
 )
 # words that no program ends with that ended well
 _BAD_END = re.compile(
-    r"(?i)(?<!\b0 )(?<!\bno )\berrors?\b(?! ?[:=]? ?0)|(?<!\b0 )(?<!\bno )\bfail(?!(?:ures?|ed) ?[:=]? "
-    r"?0\b)|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
+    r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
     r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
     r"|\bnot (?:available|supported|found)\b|\bmissing\b"
 )
@@ -45,7 +52,7 @@ _GIVES_UP = re.compile(
 )
 # what TensorFlow reports where nothing is wrong
 _MILD = re.compile(r"Unable to register \w{1,20} factory")
-_OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|device|driver|nvidia|\bhip\b|triton|kernel|memory")
+_OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )device|driver|nvidia|\bhip\b|triton|kernel|memory")
 # the words of a check of arguments, which a library makes before it asks the GPU for anything
 _CHECKED = re.compile(
     r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
@@ -265,8 +272,14 @@ def _bad_end(line: Line) -> bool:
     """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
     if _MILD.search(line.text):
         return False
-    bad = _BAD_END.search(line.text) is not None and _MET.search(line.text) is None
+    bad = _bad_words(line.text) and _MET.search(line.text) is None
     return bad or _GIVES_UP.search(line.text) is not None
+
+
+@lru_cache(1 << 12)
+def _bad_words(text: str) -> bool:
+    """Whether a text tells of an end that was not good, whatever it counts that did not happen."""
+    return _BAD_END.search(_ZERO.sub(" ", text)) is not None
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -337,7 +350,8 @@ def overcome(
     """Whether the next lines say that an error was met by a wait, another try or another way, and the log goes on after
     the last such one to an end that tells of nothing else."""
     after = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud) if each.number > line.number}
-    met = next((n for n in sorted(after) if n <= line.number + _SAYS and _OVERCOME.search(after[n].text)), None)
+    near = {line.number: line} | {n: each for n, each in after.items() if n <= line.number + _SAYS}
+    met = next((n for n in sorted(near) if _OVERCOME.search(near[n].text)), None)
     if met is None or any(trace.first.number > line.number for trace in traces if trace.line.file == seen.name):
         return False
     roots = [other for other in events if other.role is Role.ROOT and other.line.number > line.number]
@@ -398,10 +412,7 @@ def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback
     between = [line for line in (*seen.head, *seen.tail) if at < line.number < ends[0].first.number]
     inside = {n for trace in later for n in range(trace.first.number, trace.line.number + 1)}
     worked = any(
-        same_process(line, event.line)
-        and is_output(line)
-        and line.number not in inside
-        and not _BAD_END.search(line.text)
+        same_process(line, event.line) and is_output(line) and line.number not in inside and not _bad_words(line.text)
         for line in between
     )
     worked = worked or (own is None and _ROW.match(event.line.text) is not None)
@@ -432,7 +443,7 @@ def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
     if any(other.first.number > end for other in traces if other.line.file == seen.name):
         return False
     after = [line for n, line in sorted(lines.items()) if n > end]
-    bad = any(ILL.search(line.text) or (_BAD_END.search(line.text) and not _MET.search(line.text)) for line in after)
+    bad = any(ILL.search(line.text) or (_bad_words(line.text) and not _MET.search(line.text)) for line in after)
     return bool(after) and not bad
 
 
@@ -526,13 +537,16 @@ def _is_reported(trace: Traceback, seen: FileSeen) -> bool:
 def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event], *, anyone: bool = False) -> bool:
     """Whether exceptions that came after an error are of the program alone, and none passes on what another met;
     with ``anyone`` those of other processes of its too."""
-    mine = [trace for trace in later if trace.kind and (anyone or trace.line.process == event.line.process)]
+    mine = [trace for trace in later if trace.kind and (anyone or same_process(trace.line, event.line))]
     if len(mine) < len(later):
         return False
-    names = [trace.kind.rpartition(".")[2] for trace in mine]
+    # what an exception passes on of another process, or of a child, is the last that was told before it
+    own = [other.line.number for other in events if other.category == "not-gpu-env" and other.role is Role.ROOT]
+    rest = [trace for trace in mine if not any(event.line.number < n < trace.first.number for n in own)]
+    names = [trace.kind.rpartition(".")[2] for trace in rest]
     if any(name == "AssertionError" or exception_causes().get(name) == "" for name in names):
         return False
-    if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, mine, strict=True)):
+    if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, rest, strict=True)):
         return False
     said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") and not is_check(trace.message) for trace in mine)
     return not said and not any(

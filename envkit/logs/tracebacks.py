@@ -163,7 +163,7 @@ class Tracebacks:
         if not plain or plain.startswith(("[Previous line repeated", "...")):
             return CODE
         # torchrun indents all of a traceback but its first line, so that the exception is not at the margin
-        deeper = indent > now.indent and (not now.frames or indent >= now.depth)
+        deeper = indent > now.indent and (not now.frames or indent >= now.depth) and not _is_marked(line)
         if deeper or _CODE.match(text):
             if now.code and now.frames and deeper:
                 now.frames[-1] = replace(now.frames[-1], code=plain[:300])
@@ -235,6 +235,11 @@ def _other_frame(text: str) -> re.Match[str] | None:
     if ".py" not in text and "In" not in text and "File " not in text:
         return None
     return next((found for rule in _OTHER_FRAMES if (found := rule.match(text))), None)
+
+
+def _is_marked(line: Line) -> bool:
+    """Whether pytest marks it as what was raised."""
+    return line.raw.endswith(f"E   {line.text}") and line.text != line.raw
 
 
 def _is_exception(raised: re.Match[str]) -> bool:

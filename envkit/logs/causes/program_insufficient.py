@@ -107,6 +107,27 @@ _CUES = tuple(
         ),
     )
 )
+# the exit status of a program, as shells, make, services and workflows report it
+_BAD_EXIT = re.compile(
+    r"(?:\bexit(?:ed)?(?: with)?(?: exit)?(?: code| status)?[:=]? "
+    r"|\bended with (?:exit code )?|\bstatus=|\brc=|^\+ exit )"
+    r"(?P<code>[1-9]\d{0,2})\b|: \*\*\* \[[^\]\n]{1,200}\] Error (?P<make>\d{1,3})"
+)
+_AFTER_END = re.compile(
+    r"(?i)^(?:-{3,}|={3,}|#{2}\[|cleaning up|post job|uploading|\+ )|\bfailed\b|\bfailure\b|\bstopp"
+)
+_QUIET_WORDS = re.compile(r"[-=_#*~ ]{0,200}$")
+_COMPLAINT = re.compile(
+    r"(?i)\b(?:must|missing|required?|bad|invalid|unknown|unsupported|malformed|illegal|unexpected|wrong|refus\w{1,4}|denied"
+    r"|already|exceed\w{0,3}|too (?:many|large|long|small|few|old|new|slow)|fail\w{0,5}|errors?|unable|undefined|unset"
+    r"|empty|corrupt\w{0,3}|no such|not|cannot|can't|never|nothing|needs|instead of|differs?|mismatch|conflicts?|stale"
+    r"|expired|giving up|gave up|broken|but (?:got|found|is|has|was))\b"
+)
+_SETTING = re.compile(
+    r"(?i)\b(?:must (?:be|have)|missing|required|bad|invalid|unknown|unsupported|unset|not (?:set|given)|no such"
+    r"|expired)\b"
+)
+_NEAR_END = 4  # lines
 _SIGNALS = {
     6: "the process ended itself by abort (signal 6), and what it said before that is missing",
     7: "the process met a bus error (signal 7), which a full /dev/shm causes, and nothing says so",
@@ -157,6 +178,37 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = Strength.POSSIBLE if signal == _KILL or _own_exit(exits) else strength
     decide = "the lines above the first of these"
     yield Hypothesis(OPEN, "unknown-cut-log", strength, chosen, why, decide)
+
+
+def last_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A process that ended with an error of its own: what it said last, if that complains of something."""
+    if _began(story) or fatal(story) or len(story.files) != 1 or len(story.ranks) > 1:
+        return
+    lines = sorted({line.number: line for line in _seen(story)}.values(), key=lambda each: each.number)
+    if any(speaks(line) or _LAUNCHER.search(line.text) for line in lines):
+        return
+    end = next((index for index, line in enumerate(lines) if _ended_badly(line)), 0)
+    if any(
+        is_output(line) and not _ended_badly(line) and not _AFTER_END.search(line.text) for line in lines[end + 1 :]
+    ):
+        return  # of what else it tells nothing is known
+    before = [line for line in lines[:end] if line.number >= lines[end].number - _NEAR_END]
+    said = next((line for line in reversed(before) if not _QUIET_WORDS.match(line.text)), None)
+    if said is None or said.level in ("info", "debug") or _HARMLESS.search(said.text) or _WRAPPER.search(said.text):
+        return
+    if not _COMPLAINT.search(said.text) or _GPU.search(unquoted(said.text)):
+        return
+    cause = next((name for name, cue in _CUES if cue.search(said.text)), "")
+    cause = cause or ("launch-config" if _SETTING.search(said.text) else "program-bug")
+    why = f"the process ended with an error, and said last: {shortened(said.text)}"
+    decide = "what the program does in that line"
+    yield Hypothesis(INNOCENT, cause, Strength.USUAL, (said, lines[end]), why, decide, over=(OPEN,))
+
+
+def _ended_badly(line: Line) -> bool:
+    """Whether a line reports an exit status that a program chose itself."""
+    found = _BAD_EXIT.search(line.text)
+    return found is not None and int(found["code"] or found["make"]) < _NOT_RUN - 2
 
 
 def _own_exit(exits: Iterable[Line]) -> int:

@@ -1,0 +1,157 @@
+"""Parts of a log that the frame around them takes out of the account: a test that passed, a recipe whose failure make
+ignores, an environment that may fail, and what is shown and not said: a help text, a commit, a difference of files.
+
+A part is known by where it begins and by the verdict on it, so a test's own end decides and no word that it printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envkit.logs.records import FileSeen, Line
+
+# how a part begins and how its runner tells that it is no failure, both with its name
+_NAMED = (
+    (r"=== RUN {1,3}(?P<name>\S{1,300})", r"\s{0,16}--- (?:PASS|SKIP): (?P<name>\S{1,300})"),  # go test
+    (r"\[ RUN {6}\] (?P<name>\S{1,300})", r"\[(?: {7}OK|  SKIPPED) \] (?P<name>\S{1,300})"),  # googletest
+    (r"(?P<name>[\w.-]{1,60}): commands(?:_pre|_post)?\[\d{1,3}\]> ",
+     r"\s{0,4}(?P<name>[\w.-]{1,60}): (?:IGNORED FAIL|OK|SKIP)\b"),  # tox
+    (r"nox > Running session (?P<name>\S{1,200})",
+     r"nox > Session (?P<name>\S{1,200}) (?:was )?(?:successful|skipped)"),
+)  # fmt: skip
+# the same of runners that tell the verdict behind what the test printed, without its name
+_UNNAMED = (
+    (r"test\w{0,100} \([\w.]{1,200}\)(?: .{0,300})? \.\.\. ",
+     r"(?:ok|expected failure|skipped [\"'].{0,300})$"),  # unittest
+    (r"\S{1,200}\.py::\S{1,300} ", r".{0,400}\b(?:PASSED|XFAIL|SKIPPED|RERUN)(?: .{0,200}|$)"),  # pytest -v -s
+)  # fmt: skip
+# CTest, Source/CTest/cmCTestRunTest.cxx: each line of a test bears its number
+_CTEST = re.compile(
+    r"\s{0,4}\d{1,6}/\d{1,6} Test {1,4}#(?P<name>\d{1,6}): .{1,300}(?: Passed |\*\*\*(?:Skipped|Not Run))"
+)
+_NUMBERED = re.compile(r"(?:^|Z |\| )(?P<name>\d{1,6}): ")
+_NAMES = tuple((re.compile(begin), re.compile(good)) for begin, good in _NAMED)
+_BARE = tuple((re.compile(begin), re.compile(good)) for begin, good in _UNNAMED)
+_IGNORED = re.compile(r"g?make(?:\[\d{1,3}\])?: \[[^\]\n]{1,300}\] Error \d{1,3} \(ignored\)")
+_OF_MAKE = re.compile(r"g?make(?:\[\d{1,3}\])?: (?:\*\*\*|\[|Entering|Leaving)")
+_STOPPED = re.compile(r"g?make(?:\[\d{1,3}\])?: \*\*\* ")
+_TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[")
+_IGNORING = re.compile(r"\.\.\.ignoring$")  # of Ansible
+_TODO = re.compile(r"not ok \d{1,6}\b.{0,300} # (?:TODO|SKIP)\b", re.IGNORECASE)  # TAP
+_DIAGNOSTIC = re.compile(r"#|\s{2,}")
+_USAGE = re.compile(r"(?:usage|Usage|USAGE): ?")
+_SECTION = re.compile(
+    r"(?:.{0,40} )?(?:options|arguments|commands|subcommands|flags|parameters|environment|examples)\b.{0,60}:$", re.I
+)
+_COMPLAINT = re.compile(r"(?i).{0,100}\berror\b")
+_COMMIT = re.compile(r"commit [0-9a-f]{7,40}\b")
+_OF_COMMIT = re.compile(
+    r"$|(?:Author|AuthorDate|Commit|CommitDate|Date|Merge): | {4}|[ACDMRTU]\d{0,3}\t| \S.{0,300} \| "
+)
+_DIFF = re.compile(r"diff --git |--- (?:a/|/dev/null)|@@ -\d{1,9}(?:,\d{1,9})? \+\d{1,9}")
+_OF_DIFF = re.compile(
+    r"[-+ @\\]|index [0-9a-f]|diff --git |(?:new|deleted) file mode|(?:old|new) mode|similarity |rename |Binary files|$"
+)
+# what the outermost frame says last of a run that it counts as good, whatever a part of it printed
+_GOOD = re.compile(
+    r"(?:Job succeeded|Finished: SUCCESS|\[?(?:INFO\] )?BUILD SUCCESS(?:FUL)?(?: in .{1,40})?"
+    r"|\s{0,4}congratulations :\).{0,40})$"
+)
+_LAST = 6  # lines in which it stands
+_BEFORE = 3  # lines that an ignored recipe takes back where another one stopped make
+
+
+def silent(seen: FileSeen) -> set[int]:
+    """The numbers of the lines that tell of no failure, whatever they say."""
+    parts = [{line.number: line for line in part} for part in (seen.head, seen.tail)]
+    lines = dict(sorted((parts[0] | parts[1]).items()))
+    if any(_GOOD.match(line.text) for line in seen.tail[-_LAST:]):
+        return set(range(1, seen.lines + 1))
+    found = {number for begin, end in _judged(lines) for number in range(begin, end + 1)}
+    for part in parts:
+        found.update(_shown(dict(sorted(part.items()))))
+        found.update(number for begin, end in _judged_bare(part) for number in range(begin, end + 1))
+    return found
+
+
+def _judged(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """Where each part that was judged by its name begins and ends: there, or where another one begins."""
+    well = {found["name"] for line in lines.values() if (found := _CTEST.match(line.text))}
+    for number, line in lines.items() if well else ():
+        if (of := _NUMBERED.search(line.raw)) and of["name"] in well:
+            yield number, number
+    for begins, good in _NAMES:
+        begun = [(n, match["name"]) for n, line in lines.items() if (match := _either(begins, line))]
+        if not begun:
+            continue
+        for end, line in lines.items():
+            verdict = _either(good, line)
+            mine = [n for n, name in begun if verdict and name == verdict["name"] and n < end]
+            if mine:
+                name = verdict["name"] if verdict else ""
+                others = (n for n, other in begun if n > mine[-1] and other.partition("/")[0] != name.partition("/")[0])
+                yield mine[0 if good is _NAMES[2][1] else -1], min([end, *(n - 1 for n in others)])
+
+
+def _either(form: re.Pattern[str], line: Line) -> re.Match[str] | None:
+    """Where a form stands at the beginning of a line, or behind what a collector put there."""
+    return form.match(line.text) or form.match(line.raw)
+
+
+def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """The same of parts whose verdict has no name, and of those that are ignored."""
+    for begins, good in _BARE:
+        begun = 0
+        for number, line in lines.items():
+            if begins.match(line.text):
+                begun = number
+            if begun and (good.match(line.text) if number > begun else good.match(begins.sub("", line.text, count=1))):
+                yield begun, number
+                begun = 0
+    task = made = 0
+    stopped = any(_STOPPED.match(line.text) for line in lines.values())
+    for number, line in lines.items():
+        if _TASK.match(line.text):
+            task = number
+        elif task and _IGNORING.search(line.text):
+            yield task, number
+        elif _IGNORED.match(line.text):
+            yield max(made + 1, number - _BEFORE if stopped else 1), number
+        if _OF_MAKE.match(line.text):
+            made = number
+
+
+def _shown(lines: Mapping[int, Line]) -> Iterator[int]:
+    """What is shown: a help text, a commit of a history, a difference of files, a test that is known to fail."""
+    yield from _helped(lines)
+    inside: re.Pattern[str] | None = None
+    for number, line in lines.items():
+        for begins, goes_on in ((_COMMIT, _OF_COMMIT), (_DIFF, _OF_DIFF), (_TODO, _DIAGNOSTIC)):
+            if begins.match(line.text):
+                inside = goes_on
+                break
+        else:
+            inside = inside if inside is not None and inside.match(line.raw or line.text) else None
+        if inside is not None:
+            yield number
+
+
+def _helped(lines: Mapping[int, Line]) -> Iterator[int]:
+    """The lines of a help text: from the usage to the last indented line of its sections."""
+    begun: list[int] = []
+    section = False
+    for number, line in lines.items():
+        text = line.text
+        if _USAGE.match(text):
+            begun, section = [number], False
+        elif begun:
+            heading = _SECTION.match(text) is not None
+            if (section and not heading and text[:1] not in (" ", "")) or (not section and _COMPLAINT.match(text)):
+                begun = []
+                continue
+            begun.append(number)
+            section = section or heading
+            if section:
+                yield from begun
+                begun = [number]
