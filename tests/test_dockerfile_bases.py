@@ -401,7 +401,7 @@ def test_a_tag_that_says_it_plainly_is_believed(reference: str, held: tuple[obje
     ("tag", "cuda", "cudnn"),
     [
         ("2.15.0-gpu", "12.2", "8"),
-        ("2.9.1-gpu-jupyter", "11.2", "8"),
+        ("2.9.1-gpu-jupyter", "11.2", "8.1"),
         ("1.15.5-gpu-py3", "10.0", "7"),
         ("latest-gpu", "?", "?"),
         ("2.9.1", "none", "none"),
@@ -425,6 +425,7 @@ def test_images_of_tensorflow(tag: str, cuda: str, cudnn: str) -> None:
         ("1.4.1-devel-gpu-py3", "ubuntu16.04", "3.5"),
         ("2.15.0-gpu", "?", "?"),
         ("latest-gpu", "ubuntu22.04", "3.11"),
+        ("latest-gpu-py3", "ubuntu18.04", "3.6"),
         ("nightly-gpu", "?", "?"),
     ],
 )

@@ -52,6 +52,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "pytorch_image": FACTS.pytorch_images,
     "tensorflow_image": FACTS.tensorflow_images,
     "last_release": FACTS.last_releases,
+    "wheel_python": FACTS.wheel_pythons,
     "refused": FACTS.refused_packages,
     "sdist": FACTS.sdists,
     "metadata_refused": FACTS.metadata_refused,
@@ -78,6 +79,7 @@ KEYS: dict[str, Any] = {
     "pytorch_image": lambda row: row.torch,
     "tensorflow_image": lambda row: tuple(int(part) for part in row.since.split(".")),
     "last_release": lambda row: (row.name, row.python),
+    "wheel_python": lambda row: (row.package, Version(row.since)),
     "refused": lambda row: row.name,
     "sdist": lambda row: row.name,
     "metadata_refused": lambda row: row.name,
@@ -772,7 +774,7 @@ def test_old_toolkits_join_the_new_ones() -> None:
         ("onnxruntime-gpu", "1.26.0", "wheel", "12", "9"),
         ("onnxruntime-gpu", "", "wheel", "13", "9"),
         ("tensorflow", "2.15.1", "wheel", "12.2", "8"),
-        ("tensorflow", "2.10.0", "wheel", "11.2", "8"),
+        ("tensorflow", "2.10.0", "wheel", "11.2", "8.1"),
         ("ctranslate2", "4.4.0", "wheel", "12", "8"),
         ("ctranslate2", "4.5.0", "wheel", "12", "9"),
         ("flash-attn", "2.5.8", "source", None, None),
@@ -986,3 +988,12 @@ def test_xids_are_sorted_into_categories_and_severities() -> None:
     assert fallen is not None
     assert (fallen.category, fallen.action) == (XidCategory.BUS, "RESTART_BM")
     assert FACTS.xid(100_000) is None
+
+
+def test_wheels_are_known_by_release_and_python() -> None:
+    row = FACTS.wheel_python("tensorflow", "2.4")
+    assert row is not None
+    assert row.pythons == ("3.6", "3.7", "3.8")
+    assert FACTS.wheel_python("tensorflow", "99.0") is None
+    assert FACTS.wheel_python("tensorflow", "no version") is None
+    assert FACTS.wheel_python("numpy", "2.0.0") is None

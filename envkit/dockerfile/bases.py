@@ -628,7 +628,9 @@ def _devcontainer(base: Base, reference: Reference, facts: Facts) -> Base:
 
 
 def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
-    tag = reference.tag
+    # The releases behind it have no tags with py3, so that those of the newest stayed at the last one that has.
+    last = ".".join(map(str, _PYTHON3_ALONE[-1][0]))
+    tag = re.sub(r"^latest(?=-.*\bpy3\b)", last, reference.tag)
     base = replace(base, torch=_none("the image holds no torch"), torch_cuda=_none("the image holds no torch"))
     base = _of_tensorflow(base, tag, facts)
     if "gpu" not in _WORDS.split(tag):

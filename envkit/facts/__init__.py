@@ -54,6 +54,7 @@ from envkit.facts.rows import TorchNeedRow as TorchNeedRow
 from envkit.facts.rows import TorchOldRow as TorchOldRow
 from envkit.facts.rows import TorchRow as TorchRow
 from envkit.facts.rows import VariantRow as VariantRow
+from envkit.facts.rows import WheelPythonRow as WheelPythonRow
 from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
 from envkit.facts.variable import VariableRow as VariableRow
@@ -266,6 +267,7 @@ class Facts:
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
     last_releases = _table(LastReleaseRow, "last_release")  # What an old Python gets for good
+    wheel_pythons = _table(WheelPythonRow, "wheel_python")  # What has wheels for some Pythons, and no source
     refused_packages = _table(RefusedRow, "refused")  # Names on PyPI that only say that another one is meant
     torch_abis = _table(TorchAbiRow, "torch_abi")  # Packages whose newer releases an old torch was not built for
     metadata_refused = _table(MetadataRefusedRow, "metadata_refused")  # Releases that the newest pip does not read
@@ -409,6 +411,18 @@ class Facts:
             if _numbers(row.since) <= wanted and (not row.until or wanted[: len(until)] <= until):
                 return row
         return None
+
+    def wheel_python(self, name: str, version: str) -> WheelPythonRow | None:
+        """For which Pythons ``version`` of the package ``name`` (canonical) has wheels; None where it has a source too,
+        and where that was not read."""
+        from packaging.version import InvalidVersion, Version  # 6 ms, and most runs never come here
+
+        rows = [row for row in self.wheel_pythons if row.package == name]
+        try:
+            wanted = Version(version) if rows else None
+        except InvalidVersion:
+            return None
+        return next((row for row in rows if wanted and Version(row.since) <= wanted <= Version(row.until)), None)
 
     def torch_need(self, name: str, version: str) -> TorchNeedRow | None:
         """What ``version`` of the package ``name`` (canonical) asks of torch; None where that was not read."""

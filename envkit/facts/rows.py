@@ -579,6 +579,17 @@ class LastReleaseRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class WheelPythonRow(Sourced):
+    """The Pythons ("A.B") that the final releases of one package from ``since`` to ``until`` (both included) have
+    wheels for on x86_64 Linux; none of these releases has a source that could be built in their stead."""
+
+    package: str
+    since: str
+    until: str
+    pythons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
     """What the newest release of an installer ``needs`` ("python", "glibc", or "terms" to accept), and the ``least``
     version of it."""

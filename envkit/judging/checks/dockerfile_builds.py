@@ -14,6 +14,7 @@ from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
+from envkit.records import replace
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch
 from envkit.versions import Python
 
@@ -104,11 +105,15 @@ def _before_torch(one: Install, row: SdistRow, base: Base, steps: Sequence[Step]
     return all(each.name in _TOOLS for each in earlier if each.manager not in ("apt", "dnf", "apk"))
 
 
+_TORCHS = pattern(r"https?://download\.pytorch\.org/")  # where no project but torch's own has files
+
+
 def _from_source(one: Install, row: SdistRow) -> bool:
     """Whether a package is surely built from its source, of a release that the row is about."""
     if not one.sure or one.constraint or one.locked or one.marker or one.manager not in ("pip", "uv"):
         return False
-    if one.find_links or one.index or one.extra_indexes or "$" in one.specifier:
+    others = [url for url in (*one.find_links, *one.extra_indexes) if not _TORCHS.match(url)]
+    if others or one.index or "$" in one.specifier:
         return False  # which may have a wheel
     if one.url:
         return row.lacks == "torch" and one.url.startswith("git+") and not row.until
@@ -156,8 +161,14 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             if one.manager in ("pip", "uv") and torch is not None and one.prefix == torch.prefix and not one.url
         ]
         pins = [one for one in mine if one.name == row.package and not one.constraint]
-        last = pins[-1] if pins else None
+        last = pins[-1] if pins else _bringer(mine, row, dockerfile)
         if last is None or not last.sure or last.marker:
+            continue
+        if last.name != row.package:
+            bound = last.specifier and last.name not in _FAMILY
+            if not bound and _takes_the_newest(replace(last, specifier=""), mine, row, dockerfile):
+                what = f" comes with {last.name} without a bound, and will be"
+                yield warning(_misfit(what, row, torch), last.span, _takes(row), _older(row))
             continue
         if last.version and allows(f">={row.since}", last.version) is True:
             yield error(_misfit(f"=={last.version} is", row, torch), last.span, _takes(row), _older(row))
@@ -192,6 +203,39 @@ def _takes_the_newest(one: Install, mine: Sequence[Install], row: TorchAbiRow, d
     others = [each for each in mine if each.name not in _FAMILY | _TOOLS and each.name != row.package]
     free = all(not each.specifier and not each.constraint for each in others)
     return plain and not bound and free and bool(one.python) and Python(one.python) >= _ALWAYS_SINCE
+
+
+# Whose newest releases, and the last ones for each Python from 3.9 on, require NumPy and take its second release: read
+# in their METADATA.
+_BRINGS = options.names(
+    "accelerate datasets h5py matplotlib opencv-python opencv-python-headless pandas scikit-image "
+    "scikit-learn scipy seaborn sentence-transformers torchvision transformers"
+)
+# What neither requires NumPy nor bounds it.
+_WITHOUT = options.names(
+    "boto3 einops fastapi faster-whisper huggingface-hub jinja2 nltk pillow protobuf pyarrow pydantic python-multipart "
+    "pyyaml requests sentencepiece tensorboardx tqdm typing-extensions uvicorn wandb"
+)
+_PLAIN_PYTHON = pattern(r"python3(?:\.\d+)?(?:-(?:pip|dev|venv|setuptools|wheel|distutils|minimal|full|tk))?")
+
+
+def _bringer(mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) -> Install | None:
+    """The first package that brings the newest release of another one, where all that is there is known not to bound
+    it, and nothing else may have brought it before."""
+    known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT
+    if row.package != "numpy" or any(one.name not in known or one.constraint or one.extras for one in mine):
+        return None
+    for one in dockerfile.installs:
+        ours = one.manager in ("pip", "uv") or (one.manager in ("apt", "dnf") and _plain_package(one.name))
+        if not ours:
+            return None
+    first = next((one for one in mine if one.name in _BRINGS), None)
+    return first if first is not None and not first.index else None  # another index may have an older one
+
+
+def _plain_package(name: str) -> bool:
+    """Whether a system's package surely brings no NumPy for Python."""
+    return _PLAIN_PYTHON.fullmatch(name) is not None or not re.match(r"python|ros-|conda|lib(?:opencv|torch)", name)
 
 
 # ---------------------------------------------------------------- NVIDIA's key

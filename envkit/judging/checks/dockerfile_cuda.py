@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
@@ -16,7 +17,7 @@ from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Torch, Word
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch, Word
 from envkit.versions import Cuda
 
 # ---------------------------------------------------------------- two toolkits
@@ -309,7 +310,7 @@ _APT_CUDNN = pattern(
     r"(?:lib)?cudnn(\d+)?(?:-dev|-devel|-samples|-headers|-static|-jit)*(?:-(?:dev-|devel-)?cuda-(\d+))?"
 )
 _PIP_CUDNN = pattern(r"nvidia-cudnn-cu(\d+)")
-_JAXLIB = pattern(r"cuda(\d+)\.cudnn(\d)\d*")
+_JAXLIB = pattern(r"cuda(\d+)[._-]cudnn(\d)(\d?)\d*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,9 +491,19 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     open_ = not own if torch is not None else bool(dockerfile.unread)
     if not any(not one.version for one in added) and not open_:
         for install in dockerfile.installs:
-            needed, why = _needed(install, facts)
+            whole, why = _needed(install, facts)
+            needed = stack.major(whole)
+            release = f" {install.version}" if install.version else ""
+            if needed == mine and not added and needed != own and _older(base, whole, facts):
+                yield warning(
+                    f"{install.name}{release} was compiled with cuDNN {whole} and takes none that is older, and the "
+                    f"base {base.reference} has {_older(base, whole, facts)}",
+                    install.span,
+                    {f"cuDNN {whole}": why, f"cuDNN {_older(base, whole, facts)}": f"facts: {base.reference}"},
+                    f"take a base whose cuDNN is {whole} or newer, or an older release of {install.name}",
+                )
+                return
             if needed and needed not in here and needed != own:
-                release = f" {install.version}" if install.version else ""
                 yield error(
                     f"{install.name}{release} loads cuDNN {needed}, and the base {base.reference} has cuDNN {mine}",
                     install.span,
@@ -510,13 +521,25 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     )
 
 
+def _older(base: Base, wanted: str, facts: Facts) -> str:
+    """The cuDNN of an image of NVIDIA's that is known to be older than a minor release ("A.B"), else ""."""
+    known = facts.image_tag(base.reference) if "." in wanted and base.sure and not base.digest else None
+    has = str(known.row.cudnn) if known is not None and known.row.cudnn is not None else ""
+    return has if has and allows(f"<{wanted}", has) is True else ""
+
+
 def _needed(install: Install, facts: Facts) -> tuple[str, str]:
-    """The major of the system's cuDNN that a package surely loads, and who says so; ("", "") for none."""
+    """The system's cuDNN that a package surely loads, its major or the oldest minor release of it, and who says so;
+    ("", "") for none."""
     if not install.sure or install.constraint or install.manager not in ("pip", "uv", "poetry") or install.url:
         return "", ""
-    if install.name == "jaxlib":
-        local = _JAXLIB.fullmatch(install.local)
-        return (local[2], f"{install.span.place}, its version") if local else ("", "")
+    if install.name in ("jaxlib", "jax"):
+        asked = (install.local,) if install.name == "jaxlib" else install.extras
+        local = next((found for word in asked if (found := _JAXLIB.fullmatch(word))), None)
+        if local is not None:
+            return f"{local[2]}.{local[3]}".rstrip("."), f"{install.span.place}, its own words"
+        if install.name == "jaxlib":
+            return "", ""
     if any(extra.startswith(("and-cuda", "cudnn", "cuda")) for extra in install.extras):
         return "", ""
     if not install.version and (install.specifier or install.name.startswith("tensorflow") or not install.python):
@@ -526,4 +549,4 @@ def _needed(install: Install, facts: Facts) -> tuple[str, str]:
     row = facts.gpu_package(install.name, install.version)
     if row is None or row.own is not False or not row.cudnn:
         return "", ""
-    return stack.major(row.cudnn), cited(row)
+    return row.cudnn, cited(row)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile.requirements import allows
-from envkit.facts import Facts, MetadataRefusedRow, RefusedRow
+from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, skip_if
@@ -50,6 +50,15 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 one.span,
                 fix=f"write {one.name}={one.specifier}",
             )
+        elif (wheels := _without_wheel(one, dockerfile, facts)) is not None:
+            told.add(one.span)
+            yield error(
+                f"{one.name} {one.version} has wheels for Python {_listed(wheels.pythons)} and no source, and is "
+                f"installed into Python {_minor(one.python)}, so that the build ends here",
+                one.span,
+                {f"{one.name} from {wheels.since} to {wheels.until}": cited(wheels)},
+                f"take a Python from {wheels.pythons[0]} to {wheels.pythons[-1]}, or another release of {one.name}",
+            )
         elif row is not None and _meets(row, one) and not _allowed(row, step):
             told.add(one.span)
             yield error(
@@ -68,6 +77,23 @@ def _metadata(one: Install, facts: Facts) -> MetadataRefusedRow | None:
     """The row of a pinned release whose metadata the newest pip refuses."""
     mine = (row for row in facts.metadata_refused if row.name == one.name and one.version)
     return next((row for row in mine if allows(f">={row.since},<={row.until}", one.version) is True), None)
+
+
+def _without_wheel(one: Install, dockerfile: Dockerfile, facts: Facts) -> WheelPythonRow | None:
+    """The row of a pinned release that has neither a wheel for the Python that it is installed into nor a source."""
+    elsewhere = one.index or one.extra_indexes or one.find_links or one.local or "--no-index" in one.options
+    if not one.version or not one.python or elsewhere or re.search("arm|aarch", dockerfile.base.platform):
+        return None
+    row = facts.wheel_python(one.name, one.version)
+    return row if row is not None and _minor(one.python) not in row.pythons else None
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
+
+
+def _listed(pythons: Sequence[str]) -> str:
+    return pythons[0] if len(pythons) == 1 else f"{', '.join(pythons[:-1])} and {pythons[-1]}"
 
 
 def _installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
