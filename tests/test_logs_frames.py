@@ -1,6 +1,7 @@
 """What services, tests, builds and workflows print around a failure or in place of one.
 
-The texts are ours, whole, in ``data/frames.txt``: a name, the kinds that are right, the causes, what is to be quoted
+The texts are ours, whole, in ``data/frames.txt`` and, of what GPU libraries and tools print, in
+``data/libraries.txt``: a name, the kinds that are right, the causes, what is to be quoted
 (each behind ``%%% ``), then the text. Most that fail stand beside one that fails otherwise or not at all.
 """
 
@@ -14,7 +15,8 @@ from gathered import gathered
 from logs import told
 
 _HEAD = re.compile(r"^%%% (.+)\n%%% (.+)\n%%% (.+)\n%%% (.*)\n", re.M)
-_TEXTS = (Path(__file__).parent / "data" / "frames.txt").read_text("utf-8")
+_DATA = Path(__file__).parent / "data"
+_TEXTS = "".join((_DATA / name).read_text("utf-8") for name in ("frames.txt", "libraries.txt"))
 
 
 def cases() -> list[tuple[str, str, str, str, str]]:

@@ -70,8 +70,11 @@ def differing(found: Iterable[Wait]) -> tuple[Wait, ...]:
     NumelOut).  A value that a line does not give differs from nothing.
     """
     groups: dict[str, list[Wait]] = {}
-    for wait in found:
-        groups.setdefault(wait.group, []).append(wait)
+    waits = tuple(found)
+    named = {wait.group for wait in waits if wait.group}
+    only = next(iter(named)) if len(named) == 1 else ""  # what gives no group is of it
+    for wait in waits:
+        groups.setdefault(wait.group or only, []).append(wait)
     for members in groups.values():
         different: list[Wait] = []
         for wait in members:

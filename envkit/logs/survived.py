@@ -42,7 +42,7 @@ _ZERO = re.compile(
 _BAD_END = re.compile(
     r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
     r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
-    r"|\bnot (?:available|supported|found)\b|\bmissing\b"
+    r"|\bnot (?:available|supported|found)\b|\bmissing\b|\bHTTP/[\d.]{1,4}\"? 5\d\d\b|\| 5\d\d \|"
 )
 # words by which a program says that it will not go on, whatever else stands beside them
 _GIVES_UP = re.compile(
@@ -108,7 +108,8 @@ _SAYS = 3  # lines before or after the error
 _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
 _TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
-)  # who writes however a program ends
+    r"|NCCL INFO [\w./]{1,80}:\d{1,6} (?:\(\w{1,80}\) )?-> \d"
+)  # who writes however a program ends, and the calls through which NCCL hands on a result
 # the first of a table, but for what Kubernetes tells of a Pod
 _COLUMN = re.compile(
     r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
@@ -320,6 +321,8 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
     Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
     """
+    if event.line.text.lstrip().startswith("what():"):  # what the C++ runtime prints when it ends the process
+        return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
     if stays(event):
@@ -517,7 +520,7 @@ def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
         (after := lines.get(line.number + 1)) is not None
         and _BROKEN_AT <= len(line.raw) <= _BROKEN_BELOW
         and after.raw == after.text
-        and (re.match(r"[a-z\d`'(]", after.text) or line.raw.rstrip().endswith(":"))
+        and (re.match(r"(?!\w{1,60}: )[a-z\d`'(]", after.text) or line.raw.rstrip().endswith(":"))
         and not line.raw.endswith((".", "!", "?", ";"))
     ):
         rest.add(after.number)

@@ -62,7 +62,7 @@ def unless_only_warned(story: Story, event: Event, strength: Strength) -> Streng
     later = [trace for trace in story.tracebacks if trace.line.file == event.line.file]
     if not later and ended_otherwise(story, event):
         return min(strength, Strength.FALLBACK)
-    of_gpu = any(_GPU_WORD.search(f"{trace.kind} {trace.message}") or _in_gpu_code(trace) for trace in later)
+    of_gpu = any(_GPU_WORD.search(f"{trace.kind} {_asserted(trace)}") or _in_gpu_code(trace) for trace in later)
     return min(strength, Strength.LIKELY if of_gpu or not later else Strength.FALLBACK)
 
 
@@ -122,6 +122,11 @@ def words_seen(story: Story, *words: str) -> bool:
         texts += [line.text for line in (*seen.head, *seen.tail)]
     plain = "\n".join(texts).lower()
     return any(word in plain for word in words)
+
+
+def _asserted(trace: Traceback) -> str:
+    """The exception's message; of an assertion without one what it asserted."""
+    return trace.message or (trace.frames[-1].code if trace.kind == "AssertionError" and trace.frames else "")
 
 
 def _in_gpu_code(trace: Traceback) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, hardware, innermost, lines_of, neighbours, second_gpu
 from envkit.logs.causes._readers import of_category
+from envkit.logs.causes._setup import in_container
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
 from envkit.logs.records import Event, Hypothesis, Strength
@@ -34,6 +35,12 @@ _INDEX = re.compile(
     re.IGNORECASE,
 )
 _OWN_KERNELS = re.compile(r"aten|/thc|\bthc|thcunn|torch|inductor|triton|tensorflow|paddle|\bat::", re.IGNORECASE)
+
+
+_WITH_DISPLAY = re.compile(r"GeForce|\bQuadro|\bRTX (?:A\d{4}|\d{4})\b|\bWSL|\bTDR\b|Windows|[A-Z]:\\")
+_WITHOUT_DISPLAY = re.compile(
+    r"\b(?:A(?:2|10|16|30|40|100|800)|L(?:4|20|40S?)|[HB][12]00|GB?[23]00|T4|[VP]100|H800|H20)\b(?!-)"
+)
 
 
 def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -63,6 +70,28 @@ def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if unchecked := _INDEXING.search(innermost(story, event, 2)):
         yield worded("illegal-access-behind-indices", event, unchecked=unchecked[0])
     yield worded("illegal-access-of-a-kernel", event, strength=usual)
+
+
+@of_category("watchdog-timeout")
+def launch_timeout(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
+    """A kernel was cut by the driver's limit, which it keeps for GPUs that drive a display (cudaErrorLaunchTimeout)."""
+    if not event.signature.id.startswith("launch-timeout"):
+        return
+    if headless := _headless(story):
+        yield worded("launch-cut-without-a-display", event, over=AFTERMATH, what=headless)
+        yield worded("launch-cut-by-a-display", event, strength=Strength.POSSIBLE)
+        return
+    yield worded("launch-cut-by-a-display", event, over=AFTERMATH)
+    yield worded("endless-kernel-is-cut", event)
+
+
+def _headless(story: Story) -> str:
+    """What shows that the GPU drives no display, in words: its name, or that the program ran in a container."""
+    told = [line.text for seen in story.files for line in (*seen.head, *seen.tail)]
+    if any(_WITH_DISPLAY.search(text) for text in told):
+        return ""
+    named = next((found for text in told if (found := _WITHOUT_DISPLAY.search(text))), None)
+    return f"an {named[0]}" if named else "the GPU of a container" if in_container(story) else ""
 
 
 def misaligned_address(story: Story, facts: Facts) -> Iterator[Hypothesis]:

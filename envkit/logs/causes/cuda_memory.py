@@ -90,11 +90,13 @@ def out_of_memory(story: Story, facts: Facts, event: Event) -> Iterator[Hypothes
     evidence = lines_of(event, *neighbours(story, event, ("nccl-oom-calloc",), 4))
     if kind == "tf-oom-cpu":
         yield worded("cpu-tensor-not-allocated", *evidence)
-    elif kind in ("triton-resources", "launch-resources"):
+    elif kind.startswith(("triton-resources", "launch-resources")):
         yield from _resources(event)
     elif kind == "vllm-free-memory":
         free, total, wanted = (event.values[name] for name in ("free", "total", "wanted"))
         yield worded("server-asks-for-more-than-free", *evidence, free=free, total=total, wanted=wanted)
+    elif kind in ("sglang-unbalanced", "vllm-memory-profiling"):
+        yield worded("memory-changed-by-others", *evidence)
     elif kind == "cuda-oom-host" or _PINNED.search(code_of(story, event)[-600:]):
         yield worded("pinned-memory-not-allocated", *evidence)
         yield _exhausted(evidence, "CUDA reports out of memory")

@@ -17,7 +17,8 @@ from envkit.logs.survived import STUMBLES, is_check, words
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
     r"device-side|HIP error|compute capability|\bVRAM\b|Triton Error|cu(?:SOLVER|FFT|RAND|SPARSE)|"
-    r"CU(?:SOLVER|FFT|SPARSE)_|\bHSA_STATUS|\bROCm\b|rocBLAS|MIOpen|\bhip[A-Z]\w"
+    r"CU(?:SOLVER|FFT|SPARSE|TENSOR|PTI|RAND)_|\bNV(?:ML|JITLINK|JPEG|PTXCOMPILE)_|\bNV_ENC_|\bOPTIX_|\bOpti[Xx]\b|\bnvml|"
+    r"\bHSA_STATUS|\bROCm\b|rocBLAS|MIOpen|\bhip[A-Z]\w"
 )
 # exceptions whose message repeats a name or a value of the program's, whatever it is called
 _NAMING = frozenset(
@@ -40,7 +41,26 @@ _WANTS = re.compile(
     r"|\b(?:latest|newer|later|older) version)"
     r"|(?:[<>=!~]=|[<>] ?\d)\S{0,20}.{0,60}\bis required\b|\bbut found \S{1,80}(?:==|version)"
     r"|[Pp]lease (?:upgrade|update|downgrade)\b.{0,120}(?:[<>=!~]=|\d\.\d|version)"
-    r"|\bincompatible (?:with (?:the )?installed|versions?)\b"
+    r"|\bincompatible (?:with (?:the )?installed|versions?|with \w{1,30} version)\b"
+)
+# what a library says of something that it had in earlier releases
+_REMOVED = re.compile(
+    r"\bno longer (?:supported|available|supports|exists|provided)\b|\b(?:was|were|has been|have been|is) removed\b"
+    r"|\bremoved in (?:the )?\S{1,30} (?:\d|release)"
+)
+# modules that Python or its installers had in earlier releases (PEP 594, PEP 632, setuptools 81), and torch's
+_GONE = re.compile(
+    r"^No module named '(?:pkg_resources|distutils|imp|asyncore|asynchat|smtpd|cgi|telnetlib|pipes|imghdr|lib2to3"
+    r"|torch\._six)(?:\.\w{1,60})?'"
+)
+# compiled parts of packages, which are there only where the package was built for CUDA
+_UNBUILT = re.compile(
+    r"^No module named '(?:amp_C|apex_C|\w{1,60}\._C"
+    r"|(?:fused|flash|selective|causal|xentropy|scaled|rotary|dropout)_\w{1,50}_cuda)'"
+)
+_WANTS_VARIABLE = re.compile(
+    r"(?i)\brequires? (?:setting )?(?:the )?env(?:ironment)? var(?:iable)? \S"
+    r"|\benvironment variable [\w'\"`]{1,60} (?:must be|is not|needs to be|has to be|not) "
 )
 # what the words of an exception say that its kind does not
 _SAID = (
@@ -237,7 +257,11 @@ def _cause(trace: Traceback) -> str:
     said = next((cause for cause, words_of in _SAID if words_of.search(message)), "")
     if said and kind in ("ValueError", "OperationalError", "OSError", "RuntimeError", "ReadError"):
         return said
-    if kind == "ImportError" and _WANTS.search(message):
+    if kind == "ModuleNotFoundError" and _UNBUILT.match(message):
+        return "wrong-build-installed"
+    if _WANTS_VARIABLE.search(message):
+        return "launch-config"
+    if (kind == "ImportError" and _WANTS.search(message)) or _REMOVED.search(message) or _GONE.match(message):
         return "version-mismatch"
     if status := _RPC_STATUS.search(message):
         return "infra" if status[1] in _AWAY else "program-bug"

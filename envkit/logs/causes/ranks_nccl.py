@@ -66,7 +66,7 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     NVLink multicast is set up by the Fabric Manager, so its failures are that one's (NVIDIA/nccl src/transport/nvls.cc
     says so itself).  Memory is shared between ranks by IPC handles, which end at a container (src/transport/p2p.cc).
     """
-    if multicast := family(story, "nccl-multicast", "nccl-cuda-nvls"):
+    if multicast := family(story, "nccl-multicast") or family(story, "nccl-cuda-nvls"):
         words = multicast[0].values.get("error") or "no reason given"
         if "out of memory" not in words:
             yield worded("multicast-not-set-up", *quoted(multicast), words=words)

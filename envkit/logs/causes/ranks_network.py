@@ -85,6 +85,7 @@ def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield from _completion(story)
     yield from _adapter_event(story)
     yield from _connection(story)
+    yield from _of_gpu(story)
     yield from _memory(story)
     yield from _transport(story)
 
@@ -115,6 +116,12 @@ def _connection(story: Story) -> Iterator[Hypothesis]:
             yield Hypothesis(_SYSTEM, "host-resource", Strength.LIKELY, quoted([event]), _LOCKED, over=_WRAPPERS)
             return
         yield worded("ib-connection-unusable", *quoted([event]), error=error.strip())
+
+
+def _of_gpu(story: Story) -> Iterator[Hypothesis]:
+    """Memory of the GPU that the adapter cannot reach (UCX names the kind of memory)."""
+    for event in family(story, "ucx-register-gpu")[:1]:
+        yield worded("gpu-memory-not-registered", event, module="the adapter could not register the GPU's memory")
 
 
 def _memory(story: Story) -> Iterator[Hypothesis]:

@@ -24,7 +24,8 @@ _NO_NVCC = (
     "build-bare-metal", "cmake-toolkit-said", "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot",
     "build-nvcc-command", "build-nvcc-quoted", "build-cuda-path", "build-ptxas",
     "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
-    "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "header-cuda",
+    "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "cmake-none-found",
+    "header-cuda", "header-cuda-source",
 )  # fmt: skip
 _OLDER = ("ptxas-arch", "ptxas-target")
 _MISMATCH = ("build-mismatch", "build-mismatch-bare", "build-mismatch-deepspeed", "cmake-conflict", "cmake-says")
@@ -80,7 +81,7 @@ def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         because = "no CUDA toolkit was found to build with: only the runtime is installed, or CUDA_HOME names no folder"
         if event.signature.id == "cmake-toolset":
             cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
-        elif event.signature.id == "header-cuda":
+        elif event.signature.id.startswith("header-cuda"):
             because = f"the header {event.values['path']} is not installed: only a part of the toolkit is there"
         if event.signature.id.startswith("cmake-") and _configured(story):
             return  # the project goes without

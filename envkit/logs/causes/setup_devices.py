@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes import _setup
 from envkit.logs.causes._readers import of_root
-from envkit.logs.causes._stated import shortened
+from envkit.logs.causes._stated import INNOCENT, shortened
 from envkit.logs.causes._tracebacks import events_in, fatal, is_wrapper, short_kind, telling
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
@@ -33,8 +33,10 @@ _MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon")
 _SHORTAGE = re.compile(
     r"\d+/(?P<all>\d+) nodes are available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"
 )
+_UNHEALTHY = re.compile(r"\bno healthy devices present\b|\bcannot allocate unhealthy devices\b")
 _RAY = re.compile(r"ray::|^(?:\x1b\[\d+m)?\(\w{1,80} (?:pid|ip)=")
 # not what a build tool says of the command that failed
+_BUILD_ENDED = ("build-ninja-stopped", "build-ext-named")
 _BUILD_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: (?!command |subprocess|metadata)")
 # exceptions of a program that got no answer where it expected one
 _FOR_WANT = frozenset([*STUMBLES, "ValueError", "JSONDecodeError", "CalledProcessError"])
@@ -45,17 +47,21 @@ _BUILD_STEP = re.compile(
     r"|The command '/bin/(?:ba)?sh (?:-\w+ )+(?P<old>[^']{1,300})' returned a non-zero code"
 )
 # what libraries say where they go on without a GPU, and that they are built so
-_BUILT_WITHOUT = re.compile(r"(?i)\b(?:compiled|built) without (?:gpu|cuda)\b")
+_BUILT_WITHOUT = re.compile(
+    r"(?i)\b(?:compiled|built) without (?:gpu|cuda)\b|\bprovider 'cudaexecutionprovider' is not in available"
+)
 _SAID_NONE = re.compile(
     r"(?i)\bno (?:usable |compatible |supported |suitable |visible |nvidia |cuda |capable ){0,3}"
     r"(?:gpus?|accelerators?|cuda devices?) (?:(?:was|were|is|are) )?(?:found|detected|discovered|available|visible)\b"
     r"|\b(?:compiled|built) without (?:gpu|cuda)\b"
+    r"|\bprovider 'cudaexecutionprovider' is not in available provider names"
     r"|\bcuda(?: (?:is )?|[._]is_)available(?:\(\))?[ :=]{1,3}(?:false|no)\b"
 )
 # the program's own last words
 _REFUSES = re.compile(
     r"(?i)\b(?:no|without an?) gpus?\b.{0,40}\b(?:refus\w+|giving up|cannot|will not|exiting|abort\w+|quit\w*)\b"
     r"|\b(?:needs?|requires?|must|wants?)\b(?! no\b).{0,80}\b(?:gpus?|cuda|accelerators?)\b"
+    r"|\basked for (?:the |an? )?(?:gpus?|cuda)\b.{0,40}\bgot\b"
     r"|\b(?:gpus?|cuda|accelerators?)\b.{0,80}"
     r"\b(?:refus\w+|required|mandatory|giving up|cannot (?:go on|run|serve|start))"
 )
@@ -100,7 +106,8 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def _fails_otherwise(story: Story, event: Event) -> bool:
     """Whether a compiler or a build tool says behind a line what it fails by."""
     lines = (line for seen in story.files if seen.name == event.line.file for line in seen.loud)
-    return any(line.number > event.line.number and _BUILD_ERROR.search(line.text) for line in lines)
+    told = any(line.number > event.line.number and _BUILD_ERROR.search(line.text) for line in lines)
+    return told or (bool(story.of(*_BUILD_ENDED)) and any(each.category == INNOCENT for each in story.roots))
 
 
 def _of_another_service(story: Story, event: Event) -> bool:
@@ -231,6 +238,9 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if shortage is None and event.signature.id not in _CLUSTER:
             continue
         short, nodes = (shortage["short"], shortage["all"]) if shortage else ("", "")
+        if _UNHEALTHY.search(event.line.text):
+            yield worded("gpus-of-a-node-unhealthy", event)
+            return
         cause = "container-config" if short == nodes == "1" else "infra"
         who = f"{short} of {nodes} nodes have" if short else "the node has"
         yield worded("no-free-gpu-in-cluster", event, cause=cause, who=who)

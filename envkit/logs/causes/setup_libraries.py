@@ -14,7 +14,8 @@ from envkit.logs.story import Story
 
 _MISSING = "missing-shared-library"
 _SYMBOL = "undefined-symbol-abi-mismatch"
-_AFTER = ("not-gpu-env", "insufficient-evidence", "torch-not-compiled-with-cuda", "cuda-init-no-device")
+_CPU = "torch-not-compiled-with-cuda"
+_AFTER = ("not-gpu-env", "insufficient-evidence", _CPU, "cuda-init-no-device")
 _AFTER_ABI = (*_AFTER, _MISSING)
 _DRIVER_SIDE = re.compile(r"^(?:lib)?(?:cuda|nvidia-[\w-]+|nvcuvid)\.(?:so|dll)|^nvcuda\.dll|^libdxcore")
 _TORCH_SIDE = re.compile(r"^lib(?:torch|c10|caffe2)")
@@ -42,6 +43,10 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
         yield _driver_side(story, event, library, strength)
     elif event.signature.id == "lib-link":
         yield worded("linker-finds-no-library", event, strength=strength, library=f"lib{library}")
+    elif event.signature.id == "lib-bnb-cget" and (said := story.of("lib-bnb-none")):
+        why = "bitsandbytes was built without CUDA, as it says, and the program uses it all the same"
+        cpu = "wrong-build-installed"
+        yield Hypothesis(_CPU, cpu, Strength.LIKELY, (said[0].line, event.line), why, over=(_MISSING, "not-gpu-env"))
     elif event.signature.id.startswith("lib-bnb"):
         yield _bitsandbytes(event, strength)
     elif _ROCM.search(library):
