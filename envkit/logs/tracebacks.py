@@ -26,6 +26,7 @@ _HEAD = re.compile(r"^(?P<lead>.{0,300}?)(?:Exception Group )?Traceback \((?:mos
 _AT = r"(?P<line>\d{1,9})"
 _IN = r"(?P<function>[^\n]{1,300})"
 _FRAME = re.compile(rf'^(?P<indent> *)File "(?P<file>[^"\n]{{1,500}})", line {_AT}(?:, in {_IN})?')
+_FAULT_HANDLER = re.compile(r"\", line \d{1,9} in ")  # which shows no source (CPython, Python/traceback.c)
 _OTHER_FRAMES = (
     re.compile(rf"^(?P<indent> *)File (?P<file>[~/\w][^:\n]{{0,400}}):{_AT}(?:, in {_IN})?$"),
     re.compile(
@@ -39,7 +40,6 @@ _CODE = re.compile(r"^(?:-{2,6}> ?\d{1,6}\b|> {1,8}\S|\s{1,8}\d{1,6}(?: |$)|[\s~
 _EXCEPTION = re.compile(
     r"^(?!During: )(?P<kind>(?:[A-Za-z_]\w{0,80}\.){0,10}(?P<name>[A-Za-z_]\w{0,100}))(?:: ?(?P<message>.*)|)$"
 )
-_MARKED = re.compile(r"E {3,}\S")  # pytest's own line of an exception, or of a value in it
 _RAISED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Timeout|Failure|Fault|Abort(?:ed)?|Killed|Group|Failed|Refused|NotFound|OOM|Empty|Full|^(?:gai|h)?error|^timeout)$"
 )
@@ -155,7 +155,8 @@ class Tracebacks:
         now.frames.append(frame)
         if len(now.frames) > _DEEPEST:
             del now.frames[_OUTERMOST]
-        now.last, now.strange, now.code = line, 0, True
+        now.last, now.strange = line, 0
+        now.code = _FAULT_HANDLER.search(line.text) is None
         return FRAME
 
     def _inside(self, stream: _Stream, now: _Open, line: Line, text: str) -> str:
@@ -164,11 +165,7 @@ class Tracebacks:
         if not plain or plain.startswith(("[Previous line repeated", "...")):
             return CODE
         # torchrun indents all of a traceback but its first line, so that the exception is not at the margin
-<<<<<<< HEAD
         deeper = indent > now.indent and (not now.frames or indent >= now.depth) and not _is_marked(line)
-=======
-        deeper = indent > now.indent and (not now.frames or indent >= now.depth) and not _MARKED.match(line.raw)
->>>>>>> 3d772892 (explain knows the words of CUDA's errors as the runtime prints them, of NVML, OptiX, NVENC, CUPTI, NVVM and other libraries, and what a build, a plugin and a server say of the GPU; what speaks of such a library is no longer told as the program's bug)
         if deeper or _CODE.match(text):
             if now.code and now.frames and deeper:
                 now.frames[-1] = replace(now.frames[-1], code=plain[:300])

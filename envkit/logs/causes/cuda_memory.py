@@ -22,6 +22,7 @@ _OTHERS = 0.5  # proposal: others that hold this share of the GPU are the reason
 _FOREIGN = 0.3  # proposal: a context, cuBLAS, cuDNN and NCCL take a few GiB; this share is another allocator
 _AMPLE = 2.0  # proposal: blocks are rounded up to twice what was asked for, at most (CUDACachingAllocator.cpp)
 _LARGE_IDLE = float(1 << 30)  # proposal: so much that is reserved and idle is fragmentation, whatever the GPU has
+_ALL = 1.02  # proposal: what processes hold sums up to what is not free; above this one of them is counted twice
 _PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|_pin_memory_loop")
 _AMOUNT = r"((?<![0-9.])[0-9.]{1,24} ?[KMGTP]?i?B)"
 
@@ -64,6 +65,10 @@ def _figures(event: Event) -> _Figures:
         unallocated = cached
     processes = [size(found) or 0.0 for found in re.findall(rf"Process [0-9]+ has {_AMOUNT} memory in use", text)]
     others: float | None = sum(processes) if processes else None
+    own = (allocated or 0.0) + (unallocated or 0.0)
+    if others is not None and None not in (total, free) and own + others > _ALL * ((total or 0.0) - (free or 0.0)):
+        # in a container the driver names this process by another number
+        others -= min((each for each in processes if each >= own), default=0.0)
     if others is None and None not in (total, free, allocated, unallocated) and reserved is not None:
         others = (total or 0.0) - (free or 0.0) - reserved
     mine = _amount(rf"this process has {_AMOUNT} memory in use", text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import ended_otherwise, family, independent, quoted, stem
+from envkit.logs.causes._setup import words_seen
 from envkit.logs.causes._tracebacks import events_in, fatal
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
@@ -52,9 +53,8 @@ def not_reached(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def no_interface(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL needs an IP interface even on one machine, to let its ranks find each other (NCCL user guide)."""
     for event in family(story, "nccl-address-family", "nccl-no-interface", "nccl-family-number")[:1]:
-        asked = [each for each in story.events if "NCCL_SOCKET_IFNAME" in each.line.text]
         cause, why = "container-config", "there is no network interface that NCCL can use"
-        if stem(event) == "nccl-family-number" or "NCCL_SOCKET_IFNAME" in event.line.text or asked:
+        if stem(event) == "nccl-family-number" or words_seen(story, "nccl_socket_ifname"):
             cause, why = "launch-config", "the interface that NCCL_SOCKET_IFNAME names is not there"
         yield worded("nccl-without-interface", event, cause=cause, why=why)
 
