@@ -20,9 +20,11 @@ from fake_docker import FakeDocker
 from inline import Envkit
 
 from envkit.errors import Undecided, UsageError
+from envkit.facts import load
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
 from envkit.report import Detail
-from envkit.static import JudgedFile, check, pin
+from envkit.static import CheckOptions, JudgedFile, check, pin
+from envkit.static.judged import of_text
 
 ROOT = Path(__file__).parent.parent
 UNQUOTED = "FROM python:3.12-slim-bookworm\nRUN pip install --no-cache-dir torch>=2.0 numpy\n"
@@ -320,3 +322,16 @@ def test_a_diff_shows_no_credential() -> None:
     assert "Zx81" not in shown
     assert "+RUN pip install --no-cache-dir --index-url https://[hidden]@x.example/s p\n" in shown
     assert "https://u:Zx81kfPq@x.example/s" in texts["Dockerfile"][0]
+
+
+@pytest.mark.parametrize(
+    ("line", "torch", "cuda"),
+    [
+        ("pip install torch==2.6", "2.6.0", "12.4"),
+        ("conda install -y pytorch=1.0.0 torchvision cuda90 -c pytorch", "1.0.0", "9.0"),
+    ],
+)
+def test_the_torch_of_an_image_is_observed(line: str, torch: str, cuda: str) -> None:
+    text = f"FROM continuumio/miniconda3:4.8.2\nRUN {line}\n"
+    one = of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), load())
+    assert (one.observed["torch_version"], one.observed["torch_cuda"]) == (torch, cuda)

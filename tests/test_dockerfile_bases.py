@@ -243,8 +243,8 @@ def test_which_tags_of_pytorch_were_published(tag: str, exists: object) -> None:
         ("nvcr.io/nvidia/tensorflow:23.05-tf2-py3", ("12.1.1", "ubuntu22.04", "3.10", "?", "?", True)),
         ("nvcr.io/nvidia/tritonserver:24.01-py3", ("12.3.2", "ubuntu22.04", "3.10", "?", "?", "?")),
         ("nvcr.io/nvidia/cuda-dl-base:25.03-cuda12.8-devel-ubuntu24.04", ("12.8", "ubuntu24.04", "?", "?", "?", True)),
-        ("nvcr.io/nvidia/l4t-pytorch:r35.2.1-pth2.0-py3", ("?", "ubuntu20.04", "?", "2.0", "?", True)),
-        ("nvcr.io/nvidia/l4t-pytorch:r32.7.1-pth1.10-py3", ("?", "ubuntu18.04", "?", "1.10", "?", "?")),
+        ("nvcr.io/nvidia/l4t-pytorch:r35.2.1-pth2.0-py3", ("?", "ubuntu20.04", "?", "2.0.0", "?", True)),
+        ("nvcr.io/nvidia/l4t-pytorch:r32.7.1-pth1.10-py3", ("?", "ubuntu18.04", "?", "1.10.0", "?", "?")),
         ("nvcr.io/nvidia/l4t-base:r36.2.0", ("?", "ubuntu22.04", "?", "?", "?", "?")),
         ("nvcr.io/nvidia/l4t-base:r39.0.0", ("?", "?", "?", "?", "?", "?")),
         ("nvcr.io/nvidia/digits:21.09-tensorflow-py3", ("11.4.2", "ubuntu20.04", "?", "?", "?", "?")),
@@ -257,6 +257,20 @@ def test_images_of_nvidias_own_registry(reference: str, held: tuple[object, ...]
     values = (found.cuda, found.os, found.python, found.torch, found.torch_cuda, found.nvcc)
     assert tuple(shown(value) for value in values) == held
     assert found.family == "ngc"
+
+
+@pytest.mark.parametrize(
+    ("reference", "cudnn"),
+    [
+        ("nvcr.io/nvidia/pytorch:22.05-py3", "8.4.0.27"),
+        ("nvcr.io/nvidia/pytorch:22.06-py3", "8"),  # the months before and after agree on it
+        ("nvcr.io/nvidia/pytorch:20.03-py3", "?"),  # and here they do not
+        ("nvcr.io/nvidia/tritonserver:22.05-py3", "8"),
+        ("nvcr.io/nvidia/tritonserver:39.01-py3", "?"),
+    ],
+)
+def test_the_cudnn_of_a_month_of_nvidias_images(reference: str, cudnn: str) -> None:
+    assert shown(read(reference).cudnn) == cudnn
 
 
 @pytest.mark.parametrize(

@@ -457,7 +457,7 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
         via = f"facts: {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
         why = f"the facts do not know it for {row.tag}"
         own = _minor(str(row.cuda)) if row.cuda else ""
-        base = replace(base, cuda=_said(row.cuda, why, via), cudnn=_said(row.cudnn, why, via))
+        base = replace(base, cuda=_said(row.cuda, why, via), cudnn=_said(facts.ngc_cudnn(row), why, via))
         base = replace(base, torch=_said(row.torch, why, via), torch_cuda=_said(own, why, via))
         return replace(base, os=_said(row.os, why, via), python=_said(row.python, why, via), variables={**_GPU})
     if name in _MONTHLY and month:
@@ -469,9 +469,14 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
             python = "" if "py2" in tag or name in _OTHER_PYTHON else facts.os_python(row.os or "")
             base = replace(base, cuda=_said(row.cuda, why, via), os=_said(row.os, why, via), variables={**_GPU})
             base = replace(base, python=_said(python, why, via))
+            if base.cudnn.value is None:
+                base = replace(base, cudnn=_said(facts.ngc_cudnn(row).partition(".")[0], why, via))
     jetson = _JETSON.match(tag) if name.startswith("l4t-") else None
     if jetson is not None:
         base = _tegra(base, tag, int(jetson[1]))
+        release = f"{base.torch.value}.0"  # their tags name the minor alone, and each is its first release
+        if facts.torch_builds(release):
+            base = replace(base, torch=Observed.of(release, base.torch.via))
     if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)

@@ -134,7 +134,9 @@ _DECIDING = (
     ("cuda-version",),
     ("cuda-toolkit", "cuda-runtime", "cuda", "cuda-libraries"),
 )
-DECIDING = frozenset({"cpuonly", "pytorch-cpu", *(name for names in _DECIDING for name in names)})
+# What chose the CUDA of old releases in the channel pytorch: a package for each of them.
+_FEATURES = {f"cuda{digits}": f"{digits[:-1]}.{digits[-1]}" for digits in ("75", "80", "90", "91", "92", "100")}
+DECIDING = frozenset({"cpuonly", "pytorch-cpu", *_FEATURES, *(name for names in _DECIDING for name in names)})
 
 
 def _conda(install: Install, others: tuple[Install, ...]) -> Observed[str]:
@@ -144,6 +146,9 @@ def _conda(install: Install, others: tuple[Install, ...]) -> Observed[str]:
     said = cuda_of(install.local)
     if said:
         return Observed.of(said, install.span.place)
+    for other in near:
+        if other.name in _FEATURES:
+            return Observed.of(_FEATURES[other.name], other.span.place)
     for names in _DECIDING:
         for other in reversed(near):
             if other.name not in names:

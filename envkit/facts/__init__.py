@@ -264,6 +264,16 @@ class Facts:
         """What NVIDIA's PyTorch image ``tag`` holds, as fully as it is known; None for an unknown tag."""
         return next((row for row in reversed((*self.ngcs, *self.ngcs_wide)) if row.tag == tag), None)
 
+    def ngc_cudnn(self, row: NgcRow) -> str:
+        """The cuDNN of an image of ``ngc``; its major alone where only those of earlier and later months were read, and
+        agree on that; "" where they do not."""
+        if row.cudnn is not None:
+            return str(row.cudnn)
+        known = sorted((each.tag, each.cudnn.major) for each in (*self.ngcs, *self.ngcs_wide) if each.cudnn is not None)
+        before = [major for tag, major in known if tag < row.tag]
+        after = [major for tag, major in known if tag > row.tag]
+        return str(before[-1]) if before and after and before[-1] == after[0] else ""
+
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
     last_releases = _table(LastReleaseRow, "last_release")  # What an old Python gets for good

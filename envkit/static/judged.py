@@ -37,13 +37,20 @@ def fields(dockerfile: Dockerfile) -> dict[str, Any]:
         value = None if seen.missing else seen.value
         short = value
         if value and name in ("base_cudnn", "torch_version"):
-            short = value.split(".")[0] if name == "base_cudnn" else value.split("+")[0]
+            short = value.split(".")[0] if name == "base_cudnn" else _release(value.split("+")[0], dockerfile)
         if value is None:
             origins[name] = _absent(seen)
         else:
             origins[name] = seen.via if short == value else f"{value}, {seen.via}"
         found[name] = short
     return {**found, "origins": origins}
+
+
+def _release(version: str, dockerfile: Dockerfile) -> str:
+    """A version of torch with its patch: to pip "A.B" is "A.B.0"."""
+    torch = dockerfile.torch
+    whole = torch is None or torch.method not in ("pip", "uv", "poetry") or version.count(".") != 1
+    return version if whole else f"{version}.0"
 
 
 def _absent(seen: Observed[str]) -> str:

@@ -349,8 +349,10 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield from noticed
         if not noticed:
             unread = [each for step in dockerfile.steps for each in step.unread] or dockerfile.unread
-            # Beside a torch that is known, which brings its own, no list of 480 public files made an error of it.
-            worst = Severity.ERROR if dockerfile.torch is None and own_cudnn else Severity.WARNING
+            # Beside a torch that is known, which brings its own, no list of 480 public files made an error of it; and
+            # NVIDIA's images of frameworks have the cuDNN that theirs are made for.
+            bare = dockerfile.torch is None and own_cudnn and base.family != "ngc"
+            worst = Severity.ERROR if bare else Severity.WARNING
             unknown_if_unread(unread, ", so which cuDNN is loaded is not known", worst)
 
 
