@@ -489,6 +489,9 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
         return False
+    if any(other.role is Role.CASCADE and other.category == "insufficient-evidence" and other.line.number > at
+           for other in events):  # fmt: skip
+        return False  # a wrapper tells that something failed
     return not any(ILL.search(line.text) or _bad_end(line) for line in after.values())
 
 

@@ -30,7 +30,8 @@ _NAMING = frozenset(
 )
 _NAMED = re.compile(rf"\b(?:{'|'.join(sorted(_NAMING))}): ?(?P<message>.*)")
 _GPU_FAULT = re.compile(
-    r"CUDA error|cudaError|CUDA_ERROR|\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
+    r"CUDA error|cudaError|CUDA_ERROR|\bon CUDA ?[>c]|"
+    r"\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
     r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
 )
 _NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import lines_of
 from envkit.logs.causes._ranks import family, quoted
+from envkit.logs.causes._setup import words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.codes import inner_failure, nccl_version
 from envkit.logs.records import Event, Hypothesis, Role, Strength
@@ -38,7 +39,10 @@ def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A library asks for a function that the loaded libnccl does not have: another release was found first."""
     for event in family(story, "nccl-symbol-missing", "nccl-old-symbol")[:1]:
         system = re.search(r"/usr/(?:local/)?(?:lib|cuda)", event.line.text.partition("undefined symbol")[0])
-        cause = "library-path-clash" if system and "site-packages" not in event.line.text else "version-mismatch"
+        system = system if "site-packages" not in event.line.text else None
+        # torch brings the NCCL that it needs, so another one on the path is found first
+        clash = system or words_seen(story, "ld_library_path", "module load", "ld_preload")
+        cause = "library-path-clash" if clash else "version-mismatch"
         yield worded("nccl-symbol-missing", *quoted([event]), cause=cause, symbol=event.values.get("symbol"))
 
 
