@@ -21,7 +21,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
-THREADS = KNOWN | UNSEEN | BEYOND
+VARIED = threads("threads-varied")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED
 WANTED = 0.85
 
 
@@ -48,4 +49,6 @@ def test_unseen_threads_are_others() -> None:
     assert len(UNSEEN) >= 12
     assert len(BEYOND) >= 50
     assert not KNOWN.keys() & UNSEEN.keys()
+    assert len(VARIED) >= 40
     assert not BEYOND.keys() & (KNOWN.keys() | UNSEEN.keys())
+    assert not VARIED.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys())

@@ -137,8 +137,15 @@ _OPTION = pattern(r"-D(CMAKE_CUDA_ARCHITECTURES|TORCH_CUDA_ARCH_LIST)(?::\w+)?=(
 def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """Every GPU architecture that is named for compiling is one that the toolkit's nvcc can target."""
     need_stages(dockerfile)
+    natives = list(_natives(dockerfile))
+    for span in natives:
+        yield warning(
+            "native stands for the GPU of the machine that compiles, and the build of an image sees none",
+            span,
+            fix="name the architectures, such as -DCMAKE_CUDA_ARCHITECTURES=80;90",
+        )
     places = list(_arch_places(dockerfile, facts))
-    skip_if(not places, "nothing here names architectures to compile for")
+    skip_if(not places and not natives, "nothing here names architectures to compile for")
     made = compiles(dockerfile, facts)
     doubt, worst = "", Severity.WARNING
     judged = 0
@@ -161,7 +168,21 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         if lacking:
             yield _unsupported(name, span, lacking, cuda, archs, first)
     unknown_if(doubt, doubt, worst)
-    skip_if(not judged, "there is no CUDA toolkit, and nothing compiles")
+    skip_if(not judged and not natives, "there is no CUDA toolkit, and nothing compiles")
+
+
+_JETSON = pattern(r"l4t|jetson|dustynv")
+
+
+def _natives(dockerfile: Dockerfile) -> Iterator[Span]:
+    """Where CMake is told to compile for the GPU that is there.  Source: CMake, "CUDA_ARCHITECTURES"; colmap issue
+    1822."""
+    for index, step in reached(dockerfile):
+        jetson = _JETSON.search(dockerfile.stages[index].base.reference)  # whose builds see the GPU
+        for command in step.commands if step.name == "RUN" and jetson is None else ():
+            for word in command.words[1:] if command.program == "cmake" and command.sure else ():
+                if word.sure and re.fullmatch(r"-DCMAKE_CUDA_ARCHITECTURES(?::\w+)?=native", word.text):
+                    yield word.span
 
 
 def _users(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...]) -> dict[int, CudaBuildStep]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.dockerfile.requirements import allows
 from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
@@ -321,6 +322,18 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
 # ---------------------------------------------------------------- the GPU is one it has code for
 
 
+def _bounded(torch: Torch, cuda: str, facts: Facts) -> tuple[str, ...]:
+    """The releases that a specifier with an end leaves open, of those built for a CUDA; empty where it has no end."""
+    specifier = torch.install.specifier if torch.install is not None and torch.version.missing else ""
+    if torch.install is None or torch.install.name != "torch" or not re.search("<|~=|==", specifier):
+        return ()
+    return tuple(
+        str(row.torch)
+        for row in facts.torches_all
+        if str(row.cuda) == cuda and row.published is not False and allows(specifier, str(row.torch)) is True
+    )
+
+
 def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles."""
     skip_if(not dockerfile.gpus, "no GPU was named with --gpu")
@@ -328,12 +341,13 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     skip_if(torch.cuda.is_unsupported, "the torch is no build for CUDA")
     unknown_if(torch.method == "source", "which architectures a torch built from source gets is not known")
     cuda = torch.cuda.need("the CUDA of torch")
-    version = torch.version.need("the version of torch")
+    versions = _bounded(torch, cuda, facts) or (torch.version.need("the version of torch"),)
     doubt = ""
     for name in dockerfile.gpus:
         try:
-            misfit = gpu_misfit(version, cuda, name, facts)
-            instead = torch_for(version, dockerfile.driver, dockerfile.gpus, facts)
+            misfits = [gpu_misfit(version, cuda, name, facts) for version in versions]
+            misfit = misfits[-1] if all(misfits) else None  # of what may come, none
+            instead = torch_for(versions[-1], dockerfile.driver, dockerfile.gpus, facts)
         except Unknown as unknown:
             doubt = doubt or str(unknown)
             continue

@@ -15,6 +15,7 @@ from envkit.judging.checks._would_run import torch_for
 from envkit.model import Finding, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
+from envkit.versions import Cuda
 
 _BEHIND = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)[^#]*?\s(--(?:extra-)?index-url|--find-links)\b")
 _PIP_KINDS = ("requirements", "conda", "pyproject")
@@ -110,7 +111,29 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
         if misfit:
             yield error(misfit.message, where, misfit.facts, misfit.fix)
+    for one, other, newest in _beyond_conda(packages, facts):
+        asked += 1
+        yield error(
+            f"torch {one.version} was built for no CUDA newer than {newest}, and {other.name}"
+            f"{other.specifier or '=' + other.version} asks for one, so that conda finds no environment, or one for "
+            "the CPU",
+            other.span,
+            {f"the newest CUDA of torch {one.version} is {newest}": "facts, tables torch and torch_old"},
+            f"take {other.name}={newest}, or a newer torch",
+        )
     skip_if(not asked, "the file pins no build of torch")
+
+
+def _beyond_conda(packages: Packages, facts: Facts) -> Iterator[tuple[Install, Install, str]]:
+    """A torch of conda and the CUDA beside it that no build of it is for: conda-forge makes builds of its own."""
+    for one in sure(packages, "torch"):
+        if one.manager != "conda" or not one.version or any("forge" in channel for channel in one.channels):
+            continue
+        cudas = [build.cuda.upto(2) for build in facts.torch_builds(one.version)]
+        for other in (*sure(packages, "cudatoolkit"), *sure(packages, "pytorch-cuda")):
+            asked = re.match(r"[0-9]+\.[0-9]+", other.version or other.specifier.lstrip("= "))
+            if other.manager == "conda" and cudas and asked and Cuda(asked[0]) > max(cudas):
+                yield one, other, str(max(cudas))
 
 
 def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
