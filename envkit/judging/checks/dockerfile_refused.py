@@ -65,7 +65,9 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 f"{one.name} is no package that can be installed: {row.why}, so that the build ends here",
                 one.span,
                 {f"{one.name}{one.specifier} is asked for": one.span.place},
-                f"install {row.instead}",
+                f"install {row.instead}"
+                if row.instead
+                else "take it out of the list: `pip freeze` wrote what no index has",
             )
     skip_if(not asked, "pip installs no package by its name")
 
@@ -257,6 +259,75 @@ def _second(command: Command, base: Base, steps: Sequence[Step], facts: Facts) -
         return ""
     there = any(one.manager == "apt" and _PYTHON2.fullmatch(one.name) for step in steps for one in step.installs)
     return own if there else ""
+
+
+# ---------------------------------------------------------------- an old pip
+
+# Distributions whose pip is too old to build a source apart, and with it to read wheels of later than manylinux1.
+# Source: pip's news of PEP 518 and of PEP 571; the packages python3-pip.
+_OLD_PIPS = frozenset({"ubuntu16.04", "ubuntu18.04", "debian9"})
+# Packages of which such a pip takes no release that it can install, with those of the releases where they are pinned,
+# and why.  Source: opencv/opencv-python issues 372 and 387; pyca/cryptography, FAQ; the index, asked for wheels of
+# manylinux1 and Python 3.6 on 2026-11-29.
+_SKBUILD = "its setup.py imports skbuild, which is not there"
+_RUST = "its setup.py imports setuptools_rust, which is not there"
+_NO_FILE = "the index has no file of it that this pip reads"
+_TOO_NEW = {
+    **dict.fromkeys(
+        (f"opencv-{kind}python{more}" for kind in ("", "contrib-") for more in ("", "-headless")),
+        (">=4.3.0.38", True, _SKBUILD),
+    ),
+    "cryptography": (">=3.4", True, _RUST),
+    "tokenizers": (">=0.12", True, _RUST),
+    "tensorflow": (">=1.15", False, _NO_FILE),
+    "tensorflow-cpu": (">=1.15", False, _NO_FILE),
+}
+
+
+_MENDS = frozenset({"pip", "scikit-build", "setuptools-rust"})
+
+
+def pip_too_old(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The pip of an old distribution can install what it is asked for.  Source: opencv/opencv-python issues 372 and
+    387; pip, news of PEP 518 and of PEP 571."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        system, steps = stack.said(base.os), dockerfile.steps_of(index)
+        if system not in _OLD_PIPS or base.family not in ("os", "nvidia") or not base.sure:
+            continue
+        for one in _of_the_systems_pip(steps):
+            asked += 1
+            bound, free, why = _TOO_NEW.get(one.name, ("", False, ""))
+            pinned = bool(one.version) and allows(bound, one.version) is True if bound else False
+            if one.span not in told and (pinned or (free and bound and not one.specifier)):
+                told.add(one.span)
+                yield error(
+                    f"the pip of {system} cannot install {one.name}{one.specifier}: {why}, so that the build ends here",
+                    one.span,
+                    {f"{system} has an old pip": f"{base.span.place}, {base.reference}"},
+                    "upgrade pip before, with a bound for an old Python: `python3 -m pip install --upgrade 'pip<22'`",
+                )
+    skip_if(not asked, "no pip of an old distribution installs a package")
+
+
+def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
+    """What pip installs into a system's own Python 3, as long as it surely is the system's own pip that does it."""
+    for step in steps:
+        if step.unread or "get-pip" in step.value or "ensurepip" in step.value:
+            return
+        if step.copy is not None and (step.copy.source_stage is not None or step.copy.image):
+            return
+        lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+        for one in step.installs:
+            if one.name in _MENDS and one.manager in ("pip", "source", "conda"):
+                return
+            plain = not (one.url or one.index or one.extra_indexes or one.find_links or one.constraint or one.marker)
+            own = one.manager == "pip" and one.prefix == "/usr/local" and one.python in ("3.5", "3.6")
+            if own and plain and one.sure and one.span not in lenient:
+                yield one
 
 
 # ---------------------------------------------------------------- the newest Miniconda

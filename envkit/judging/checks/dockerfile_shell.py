@@ -33,6 +33,13 @@ _KEEPS = frozenset({"export", "cd", "source", ".", "alias", "set", "unset", "uli
 )
 
 
+# What sets the shell that reads it alone.
+_OF_THE_SHELL = frozenset({"alias", "hash", "set", "shopt", "ulimit", "umask", "unalias", "unset"})
+_ASSIGNS = pattern(
+    r"""(?:[A-Za-z_]\w*\+?=(?:"(?:[^"$`\\]|\$\{?\w+\}?)*"|'[^']*'|[^\s"'$`;&|()<>\\]|\$\{?\w+\}?)*(?:\s+|\Z))+"""
+)
+
+
 def conda_activate_fails(dockerfile: Dockerfile) -> Iterator[Finding]:
     """`conda activate` stands behind what makes it known to the shell of its RUN.  Source: conda, "conda init"."""
     asked = 0
@@ -67,9 +74,13 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
     asked = 0
     for index in dockerfile.reachable:
         for step in dockerfile.stages[index].steps:
-            if step.name != "RUN" or not step.commands:
+            if step.name != "RUN":
                 continue
             asked += 1
+            if not step.commands:
+                if _ASSIGNS.fullmatch(step.value.strip()):
+                    yield warning(_ends(step), step.span, fix="write ENV in place of RUN")
+                continue
             words = {command.words[0].text for command in step.commands}
             outer = {command.words[0].text for command in step.commands if not _substituted(command, step)}
             if any(command.redirects for command in step.commands):
@@ -79,17 +90,22 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
                 "write ENV in place of RUN export" if exports
                 else "write WORKDIR in place of RUN cd" if words == {"cd"}
                 else "source it in each RUN that needs it, or set what it sets by ENV" if _only_sets_up(step)
+                else "make a link in place of RUN alias: `ln -s`" if words == {"alias"}
+                else "write it into each RUN that needs it" if words <= _OF_THE_SHELL
                 else ""
             )  # fmt: skip
             if fix:
-                what = f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it"
-                yield warning(what, step.span, fix=fix)
+                yield warning(_ends(step), step.span, fix=fix)
             elif len(step.commands) == 1 and _only_a_shell(step.commands[0], step):
                 what = (
                     f"`{step.value.strip()[:60]}` starts a shell that a build gives no input, so that it does nothing"
                 )
                 yield warning(what, step.span, fix="remove it, or write CMD for what the container is to start")
     skip_if(not asked, "nothing is run")
+
+
+def _ends(step: Step) -> str:
+    return f"`{step.value.strip()[:60]}` ends with the shell of this RUN, and no later step sees it"
 
 
 def _only_sets_up(step: Step) -> bool:
@@ -102,7 +118,14 @@ def _only_sets_up(step: Step) -> bool:
 
 def _only_a_shell(command: Command, step: Step) -> bool:
     """Whether a RUN starts a shell without a script; what the build mounts as its input it does not read."""
-    return len(command.words) == 1 and bool(_SHELLS.fullmatch(command.words[0].text)) and "<<" not in step.value
+    if "<<" in step.value or command.redirects:
+        return False
+    first, *rest = (word.text for word in command.words)
+    if first == "scl":
+        return rest[:1] == ["enable"] and len(rest) > 2 and bool(_SHELLS.fullmatch(rest[-1]))
+    if first in ("su", "newgrp"):
+        return len([word for word in rest if not word.startswith("-")]) <= 1 and not {"-c", "--command"} & {*rest}
+    return bool(_SHELLS.fullmatch(first)) and all(word in ("-l", "-i", "-il", "-li", "--login") for word in rest)
 
 
 def _substituted(command: Command, step: Step) -> bool:
