@@ -24,6 +24,7 @@ from envkit.facts import load
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
 from envkit.report import Detail
 from envkit.static import CheckOptions, JudgedFile, check, pin
+from envkit.static.fixes import fixed
 from envkit.static.judged import of_text
 
 ROOT = Path(__file__).parent.parent
@@ -335,3 +336,25 @@ def test_the_torch_of_an_image_is_observed(line: str, torch: str, cuda: str) -> 
     text = f"FROM continuumio/miniconda3:4.8.2\nRUN {line}\n"
     one = of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), load())
     assert (one.observed["torch_version"], one.observed["torch_cuda"]) == (torch, cuda)
+
+
+@pytest.mark.parametrize(
+    ("line", "fixed_line"),
+    [
+        (
+            'RUN ["/bin/bash", "-c", "cd /x && pip install numpy"]',
+            'RUN ["/bin/bash", "-c", "cd /x && pip install --no-cache-dir numpy"]',
+        ),
+        ('RUN ["/bin/bash", "-c", "echo \\"a\\" && pip install numpy"]', None),  # nothing tells where its words stand
+        (
+            'RUN ["/bin/bash", "-c", "pip install numpy>=1.20"]',  # quotes would end the string
+            'RUN ["/bin/bash", "-c", "pip install --no-cache-dir numpy>=1.20"]',
+        ),
+    ],
+)
+def test_a_fix_inside_a_json_form_stays_one(line: str, fixed_line: str | None) -> None:
+    text = f"FROM python:3.11-slim\n{line}\n"
+    one = of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), load())
+    mended, _ = fixed(one)
+    assert mended in (text, f"FROM python:3.11-slim\n{fixed_line}\n")
+    assert (mended != text) == (fixed_line is not None)

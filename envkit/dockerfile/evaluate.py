@@ -450,7 +450,7 @@ class _Reader:
             found = re.match(r"\s*CMD\s+", text.value, re.IGNORECASE)
             text = text.slice(found.end(), len(text.value)) if found else text
         if instruction.exec_form is not None:
-            return _started(instruction.exec_form, instruction.span, state, seen)
+            return _started(instruction.exec_form, text, instruction.span, state, seen)
         dialect = "bash" if state.shell and "bash" in state.shell[0] else "sh"
         bodies = instruction.heredocs
         if instruction.heredocs and instruction.name == "RUN":
@@ -844,10 +844,11 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts
     return allows(install.specifier, there.version.value) is True
 
 
-def _started(argv: tuple[str, ...], span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
+def _started(argv: tuple[str, ...], written: Text, span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
     """The commands of a JSON form: its words, or the script that it hands to a shell."""
     if len(argv) >= 3 and posixpath.basename(argv[0]) in system.SHELLS and re.fullmatch(r"-.*c", argv[1], re.DOTALL):
-        text = Text.of(argv[2], span.path, span.line, span.column)
+        at = written.value.find(f'"{argv[2]}"') + 1  # as it stands there, unless it has escapes
+        text = written.slice(at, at + len(argv[2])) if at else Text.of(argv[2], span.path, span.line, span.column)
         dialect = "bash" if "bash" in argv[0] else "sh"
         return shell.commands(text, seen, state.workdir, dialect=dialect).commands
     if not argv or not argv[0]:

@@ -107,6 +107,8 @@ def _only_there(before: str, after: str, edits: Iterable[Edit]) -> bool:
     for one, two in zip(old, new, strict=True):
         at = bisect_left(lines, one.span.line)
         if at < len(lines) and lines[at] <= (one.span.end_line or one.span.line):
+            if one.exec_form is not None and ("\\" in one.text.value or two.exec_form is None):
+                return False  # where its strings have escapes, the place of a word is not known
             continue
         said = [
             (i.text.value, i.exec_form, [f.value for f in i.flags], [h.content.value for h in i.heredocs])

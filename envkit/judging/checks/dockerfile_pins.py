@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from envkit.dockerfile.torches import newest_for, nightly, of_install, variant_of, wins
+from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
@@ -175,6 +175,9 @@ def _own_index(dockerfile: Dockerfile, install: Install, variant: str) -> tuple[
     """--index-url in place of --extra-index-url, where all that the command installs is on that index."""
     if install.version or len(install.extra_indexes) != 1 or install.index:
         return ()
+    base, cuda = stack.minor(stack.cuda_of_base(dockerfile.base)), cuda_of(variant)
+    if base and re.fullmatch(r"[0-9]+\.[0-9]+", cuda) and base != cuda:
+        return ()  # which of the two is meant, the base's CUDA or the index's, is not for an edit to say
     for step in (step for index in dockerfile.reachable for step in dockerfile.stages[index].steps):
         for command in step.commands if step.name == "RUN" else ():
             inside = [each for each in step.installs if _within(each.span, command.span)]
