@@ -28,6 +28,7 @@ _BAR = re.compile(
 )
 # what a quotation, a comment or a list puts before each line of a log that was pasted into it
 _QUOTE = re.compile(r"(?:> ?){1,6}(?![>\d])|(?:#{1,6}|//|\*) (?:\d{1,3}(?:\.\d{1,3}){1,4} )?(?! {0,8}\d{1,6} \")")
+_BOX = re.compile("\u2502 (?P<said>(?!.{0,200}[.]py:)[A-Z][^\u2502\u2771\n]{3,300}?) {1,200}\u2502$")  # a panel of Rich
 _TALKING_RANK = re.compile(r"\[(?:PG [^\]\n]{0,80}?)?[Rr]ank (\d{1,6})\]")
 _LETTERS = {"E": "error", "W": "warning", "I": "info", "F": "fatal", "D": "debug", "V": "debug"}
 _LEVELS = {"warn": "warning", "err": "error", "critical": "fatal", "severe": "fatal", "crit": "fatal"}
@@ -78,6 +79,9 @@ def strip(raw: str) -> LogMessage:
         at = quote.end()
     if "[" in raw and "|" in raw and ("it/s" in raw or "s/it" in raw or "B/s" in raw) and (bar := _BAR.match(raw, at)):
         at = bar.end()
+    if raw[:2] == "\u2502 " and (box := _BOX.match(raw)):
+        said.at, said.text = 2, box["said"]
+        return said
     for _ in range(_DEEPEST):
         match = _one(raw, at, start, timed, dated)
         if match is None:

@@ -643,10 +643,13 @@ _QUOTED_FILE = re.compile(r"[\w./-]{1,200}\.(?:md|rst|txt|jsonl?|ya?ml|ipynb|htm
 _TESTED = re.compile(r"_{1,80} \S{0,200}test\w*\[|(?:\S{1,40} )?[\w./-]{1,200}\.py::\w")
 # a string of a record that is no log's message, and a row of a table of other jobs, with their states
 _DATA = re.compile(
-    r"[\[{,(] ?\"(?!(?:\w{0,20}_)?(?:msg|message|error|err|exception|reason|stderr|stdout|log|line|details?|traceback"
+    r"[\[{,(] ?\"(?!(?!(?:last|prev|previous|prior|expected|known|example|sample)_)"
+    r"(?:\w{0,20}_)?(?:msg|message|error|err|exception|reason|stderr|stdout|log|line|details?|traceback"
     r"|cause|event|body)\")"
     r"[\w -]{1,60}\": ?\"[^\"\n]{0,300}$"
 )
+# an item of a list, of a file of settings or of what a program shows of its own
+_ITEM = re.compile(r"^\s*- [\"'](?:[\w ]{1,40}: (?:an? )?)?$|(?:^\s*|\[)[\"'](?:[\w ]{1,40}: (?:an? )?)?$")
 _FIRST_COLUMN = re.compile(r"[\w./:-]{1,60}(?:,|\t|  | ?\|)")
 _STATE_COLUMN = re.compile(
     r"(?:,|\t|  |\|) ?(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)(?:,\"?|\t| {2,8}| {0,8}\| {0,8})"
@@ -701,7 +704,7 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
         return True
     near = lead[-_LEAD:]
-    if _DATA.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
+    if _DATA.search(near) or _ITEM.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
         return True
     if lead.count("`") % 2 and _SPEAKER.search(near):
         return True

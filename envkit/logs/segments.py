@@ -53,6 +53,14 @@ _DIFF = re.compile(r"diff --git |--- (?:a/|/dev/null)|@@ -\d{1,9}(?:,\d{1,9})? \
 _OF_DIFF = re.compile(
     r"[-+ @\\]|index [0-9a-f]|diff --git |(?:new|deleted) file mode|(?:old|new) mode|similarity |rename |Binary files|$"
 )
+_HEADING = re.compile(r"#{1,4} \S")
+_BULLET = re.compile(r" {0,4}[-*+] \S| {2,6}\S")
+# what a runner of GitLab says: the shell of its script ends with the first command that fails
+_STEPS = re.compile(r'Executing "step_script"')
+_STEP = re.compile(r"\$ \S")
+_AFTER_STEPS = re.compile(
+    r"Running after_script|Uploading artifacts|Cleaning up project|ERROR: Job failed|Job succeeded"
+)
 # what the outermost frame says last of a run that it counts as good, whatever a part of it printed
 _GOOD = re.compile(
     r"(?:Job succeeded|Finished: SUCCESS|\[?(?:INFO\] )?BUILD SUCCESS(?:FUL)?(?: in .{1,40})?"
@@ -109,6 +117,7 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
             if begun and (good.match(line.text) if number > begun else good.match(begins.sub("", line.text, count=1))):
                 yield begun, number
                 begun = 0
+    yield from _went_past(lines)
     task = made = 0
     stopped = any(_STOPPED.match(line.text) for line in lines.values())
     for number, line in lines.items():
@@ -122,9 +131,20 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
             made = number
 
 
+def _went_past(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """The commands of a script of GitLab before the last one that was run."""
+    begun = next((number for number, line in lines.items() if _STEPS.match(line.text)), 0)
+    if begun:
+        texts = {number: line.text for number, line in lines.items() if number > begun}
+        end = next((number for number, text in texts.items() if _AFTER_STEPS.match(text)), max(lines) + 1)
+        last = max((number for number, text in texts.items() if number < end and _STEP.match(text)), default=0)
+        yield begun, last - 1
+
+
 def _shown(lines: Mapping[int, Line]) -> Iterator[int]:
     """What is shown: a help text, a commit of a history, a difference of files, a test that is known to fail."""
     yield from _helped(lines)
+    yield from _in_document(lines)
     inside: re.Pattern[str] | None = None
     for number, line in lines.items():
         for begins, goes_on in ((_COMMIT, _OF_COMMIT), (_DIFF, _OF_DIFF), (_TODO, _DIAGNOSTIC)):
@@ -135,6 +155,19 @@ def _shown(lines: Mapping[int, Line]) -> Iterator[int]:
             inside = inside if inside is not None and inside.match(line.raw or line.text) else None
         if inside is not None:
             yield number
+
+
+def _in_document(lines: Mapping[int, Line]) -> Iterator[int]:
+    """The items of a list under a heading of Markdown."""
+    under = False
+    for number, line in lines.items():
+        raw = line.raw or line.text
+        if _HEADING.match(raw):
+            under = True
+        elif under and (_BULLET.match(raw) or not raw.strip()):
+            yield number
+        else:
+            under = False
 
 
 def _helped(lines: Mapping[int, Line]) -> Iterator[int]:

@@ -137,6 +137,9 @@ _TESTING = re.compile(
     r"|^test_\w+ \(|\.py::test|^[.sxFE]{1,80}(?: +\[ ?\d+%\])?$|(?i:^running .{0,40}\b(?:tests?|checks?)\b)"
 )
 _LOUD = ("error", "fatal", "critical")
+_MANY, _APART = 3, 3  # kinds of failure, and lines between two of a list
+_RAISED_FIRST = re.compile(r"[\w.]{0,100}(?:Error|Exception|Warning)\b")
+_BEGIN, _SHAPE = 40, 4  # characters of a line of a list, and marks and words of its shape, that are compared
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 _SHARE_OF_HISTORY = 0.15  # of lines that begin with a commit, where each names the files that it changed
@@ -268,7 +271,8 @@ def _without_source(reading: Reading) -> Reading:
     roots += [line.text for seen in reading.files for line in seen.loud]
     cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
     mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen))}
-    if not code and not passed and not tested and not cited and not greeted and not mute:
+    many = len({event.category for event in reading.events if event.role is Role.ROOT}) >= _MANY
+    if not code and not passed and not tested and not cited and not greeted and not mute and not many:
         return reading
     captured = {(seen.name, number) for seen in reading.files if seen.name in tested for number in _captured(seen)}
     traced = {
@@ -302,11 +306,40 @@ def _without_source(reading: Reading) -> Reading:
 
     events = tuple(replace(event, role=Role.ADVICE) if talks(event.line, event) else event for event in reading.events)
     traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
+    listed = _listed(events)
+    events = tuple(replace(each, role=Role.ADVICE) if each in listed else each for each in events)
     files = tuple(
         replace(seen, loud=tuple(line for line in seen.loud if seen.name not in code and not talks(line)))
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _listed(events: Iterable[Event]) -> list[Event]:
+    """Events of several kinds of failure that stand one below the other behind the same words: a list of failures is
+    none."""
+    rows: list[Event] = []
+    listed: list[Event] = []
+    for event in (*(each for each in events if each.role is Role.ROOT and each.category), None):
+        near = event is not None and bool(rows) and 0 < event.line.number - rows[-1].line.number <= _APART
+        if event is None or not near or _led(event) != _led(rows[-1]):
+            if len({each.category.partition("-")[0] for each in rows}) >= _MANY:
+                listed += rows
+            rows = []
+        if event is not None and _is_row(event):
+            rows.append(event)
+    return listed
+
+
+def _is_row(event: Event) -> bool:
+    """Whether an event can be a row of a list: something stands before its words, and it is no exception."""
+    marked = re.search(r"\W", _led(event)) is not None and not _RAISED_FIRST.match(event.line.text)
+    return marked and event.line.source != "kernel" and not event.line.level
+
+
+def _led(event: Event) -> str:
+    """The shape of what the line of an event begins with."""
+    return re.sub(r"\w+", "w", re.sub(r"\s", "", event.line.text[:_BEGIN]))[:_SHAPE]
 
 
 def _was_entered(text: str) -> str:

@@ -76,7 +76,8 @@ _MET = re.compile(
     r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
     r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
     r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
-    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b|\bnext attempt\b|\battempt \d{1,3}\b"
+    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
+    r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
     r"|\brestart(?:ed|ing)\b"
     r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
@@ -103,6 +104,17 @@ _STARTED_AGAIN = re.compile(
     r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
     r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
 )
+_TAGGED = re.compile(
+    r"\[[\w .:/-]{1,40}\](?= )|(?!\w*(?:Error|Exception|Warning|WARNING|ERROR)\b)"
+    r"[a-z][\w.-]{0,30}(?: [\w.-]{1,20})?:(?= )"
+)
+_WELL = re.compile(
+    r"(?i)\b(?:ok|done|passed|succeeded|success|completed?|finished|exit(?:ed)?(?: with)?(?: code)?:? 0)[.!]?$"
+    r"|\bcompleted exit code 0\b|\b(?:finished|succeeded|completed) (?:in|after|successfully)\b"
+)
+# a shell's status of a missing command
+_NOT_FOUND = re.compile(r"(?i)\b(?:exit\w{0,2}|error|status|code)\b.{0,20}\b127\b")
+_CLOSES = re.compile(r"(?i)\b(?:clean|remov|delet|upload|collect|copy|copi|tear|releas|finaliz|shut|epilog|clos)")
 _WORKS = 5  # lines
 _SAYS = 3  # lines before or after the error
 _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
@@ -325,9 +337,63 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
-    if stays(event):
+    if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
+        return True
+    if stays(event) and event.line.level not in ("info", "debug"):
         return _handled(event, events, traces, seen)
-    return any(asked(event, events, traces, seen) for asked in (_started_again, _stepped_on, _outlived, _handled, _met))
+    ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived)
+    return any(asked(event, events, traces, seen) for asked in ways)
+
+
+def _child_outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether who speaks before a traceback, behind a name in brackets, speaks on after it of its work to the end."""
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    if event.role is not Role.ROOT or own is None or own.first.level:
+        return False
+    at = own.line.number
+    lines = {line.number: line for line in (*seen.head, *seen.tail)}
+    before = {_tag(line.text) for n, line in lines.items() if n < own.first.number} - {""}
+    after = [line for n, line in sorted(lines.items()) if n > at]
+    roots = (other.line.number for other in events if other.role is Role.ROOT and other.line.file == seen.name)
+    if any(n > at for n in roots) or any(trace.first.number > at for trace in traces):
+        return False
+    if any(ILL.search(line.text) or _bad_end(line) or _CLOSES.search(line.text) for line in after):
+        return False
+    mine = [line for line in after if is_output(line) and _tag(line.text)]
+    return len(mine) > _STEPS and any(_tag(line.text) in before and line.text[:1] == "[" for line in mine)
+
+
+def _ended_so(event: Event, seen: FileSeen) -> bool:
+    """Whether the last line of the same job or part of a run, by what it begins with, says that it ended well."""
+    tag = _tag(event.line.text)
+    if event.role is not Role.ROOT or not tag or event.line.source == "kernel":
+        return False
+    mine = [line for line in (*seen.head, *seen.tail) if line.number > event.line.number and _tag(line.text) == tag]
+    return bool(mine) and _WELL.search(mine[-1].text) is not None and not _bad_end(mine[-1])
+
+
+def ended_badly_so(line: Line, seen: FileSeen) -> bool:
+    """Whether the last line of the same job, shard or part of a run says that it did not end well."""
+    tag = _tag(line.text)
+    mine = [each for each in (*seen.head, *seen.tail) if each.number > line.number and _tag(each.text) == tag]
+    return bool(tag and mine) and (_bad_end(mine[-1]) or ILL.search(mine[-1].text) is not None)
+
+
+def _tag(text: str) -> str:
+    """What a line begins with that tells whose it is, as "[array 12_0]" or "job b:"; "" for a line without."""
+    found = _TAGGED.match(text)
+    return found[0] if found else ""
+
+
+def _asked_in_passing(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a script only asked for nvidia-smi and went on without it."""
+    if event.signature.id != "smi-not-found" or traces:
+        return False
+    lines = {line.number: line for line in (*seen.head, *seen.tail) if line.number > event.line.number}
+    after = [line for _, line in sorted(lines.items()) if re.search(r"\w\w", line.text)]
+    if not after or any(_NOT_FOUND.search(line.text) for line in after):
+        return False
+    return is_output(after[0]) and not ILL.search(after[0].text) and not _bad_end(after[0])
 
 
 def _installed(event: Event, seen: FileSeen) -> bool:
@@ -481,7 +547,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         and not _TRACKER.match(line.text)
     }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    first = not any(number < at and is_output(line) for number, line in lines.items())
+    first = not _only_noted(event.line) and not any(number < at and is_output(line) for number, line in lines.items())
     least = _STEPS if first or own is not None else 1
     install = event.signature.id.startswith("install-")
     if install or (first and not event.has("warning")) or len(after) < least:

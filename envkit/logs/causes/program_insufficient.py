@@ -11,7 +11,7 @@ from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import is_output, overcome, same_process, stays, went_on, works_again
+from envkit.logs.survived import ended_badly_so, is_output, overcome, same_process, stays, went_on, works_again
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -118,7 +118,7 @@ _AFTER_END = re.compile(
 )
 _QUIET_WORDS = re.compile(r"[-=_#*~ ]{0,200}$")
 _COMPLAINT = re.compile(
-    r"(?i)\b(?:must|missing|required?|bad|invalid|unknown|unsupported|malformed|illegal|unexpected|wrong|refus\w{1,4}|denied"
+    r"(?i)\b(?:must|missing|required?|bad|invalid|unknown|unsupported|malformed|illegal|(?:un)?expected|wrong|refus\w{1,4}|denied"
     r"|already|exceed\w{0,3}|too (?:many|large|long|small|few|old|new|slow)|fail\w{0,5}|errors?|unable|undefined|unset"
     r"|empty|corrupt\w{0,3}|no such|not|cannot|can't|never|nothing|needs|instead of|differs?|mismatch|conflicts?|stale"
     r"|expired|giving up|gave up|broken|but (?:got|found|is|has|was))\b"
@@ -185,7 +185,7 @@ def last_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if _began(story) or fatal(story) or len(story.files) != 1 or len(story.ranks) > 1:
         return
     lines = sorted({line.number: line for line in _seen(story)}.values(), key=lambda each: each.number)
-    if any(speaks(line) or _LAUNCHER.search(line.text) for line in lines):
+    if any((speaks(line) and not _ended_badly(line)) or _LAUNCHER.search(line.text) for line in lines):
         return
     end = next((index for index, line in enumerate(lines) if _ended_badly(line)), 0)
     if any(
@@ -249,7 +249,7 @@ def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     told = [*(event.line for event in story.roots), *(trace.line for trace in story.tracebacks)]
     told += filter(speaks, story.files[0].loud)
     elsewhere = [line for line in told if not same_process(line, last[0])]
-    if elsewhere or any(map(stays, story.roots)):
+    if elsewhere or any(map(stays, story.roots)) or any(ended_badly_so(line, story.files[0]) for line in told):
         return
     later = max((event.line.number for event in story.roots), default=0)
     if later >= last[0].number or any(event.category == OPEN for event in story.events):
