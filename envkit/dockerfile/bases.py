@@ -689,7 +689,8 @@ def _google(base: Base, reference: Reference, facts: Facts) -> Base:
 def _tool(base: Base, reference: Reference, facts: Facts, name: str) -> Base:
     """An official image of a language, a server or a tool, whose tag may end with the system that it is made on."""
     base = _without_gpu(base, f"the image {name} holds no CUDA")
-    return replace(base, os=_said(_os(reference.tag, facts), "the tag does not say", f"tag {reference.tag}"))
+    system = _os(f"ubuntu{reference.tag}" if name == "rocker/r-ubuntu" else reference.tag, facts)
+    return replace(base, os=_said(system, "the tag does not say", f"tag {reference.tag}"))
 
 
 # ---------------------------------------------------------------- who made it

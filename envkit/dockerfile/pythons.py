@@ -126,6 +126,8 @@ class Pythons:
             self.own_pip = version
         elif words[1:3] == ["-m", "ensurepip"]:
             self.own_pip = self.own_pip or version
+        elif words[1:3] == ["-m", "easy_install"] and any(re.match(r"pip(?:[=<>]|\Z)", word) for word in words[3:]):
+            self.own_pip = version
 
     def add(self, install: Install) -> None:
         """Takes down an install that is itself a Python or belongs to one."""

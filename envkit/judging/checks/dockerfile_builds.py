@@ -250,7 +250,9 @@ _NVIDIAS = pattern(
 )
 _OLD_KEY = pattern(r"developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/\w+/x86_64/7fa2af80\.pub")
 _KEYRING = pattern(r"3bf863cc|A4B469963BF863CC|cuda-keyring")
-_OLD_ARCHIVE = pattern(r"deb \S*developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/")
+_OLD_ARCHIVE = pattern(
+    r"deb \S*developer\.download\.nvidia\.(?:com|cn)/compute/cuda/repos/|dpkg -i \S*cuda-repo-[a-z]+\d+_\S+\.deb"
+)
 
 
 def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

@@ -58,6 +58,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     install = or_skip(torch.install, "the base brings torch")
     skip_if(torch.method == "source", "torch is built from source")
     if not torch.version.missing or fit.settled(install):
+        yield from _in_another_environment(dockerfile, torch, facts)
         return
     if _COMPUTED.search(install.specifier):
         raise Unknown(f"which version torch{install.specifier} names is not known before the build")
@@ -77,6 +78,24 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         {f"torch{install.specifier}": install.span.place},
         _pin(install, facts),
     )
+
+
+def _in_another_environment(dockerfile: Dockerfile, last: Torch, facts: Facts) -> Iterator[Finding]:
+    """A torch without any version in an environment beside that of the one that is determined."""
+    for torch in dockerfile.torches:
+        one = torch.install
+        if one is None or one.name != "torch" or one.specifier or not one.sure or fit.settled(one):
+            continue
+        beside = bool(torch.prefix) and bool(last.prefix) and torch.prefix != last.prefix
+        held = one.manager != "conda" and (torch.prefix in ("/usr/local", "/usr") or _may_hold_torch(dockerfile.base))
+        if beside and torch.version.missing and not held and not dockerfile.unread:
+            yield warning(
+                f"no version of torch is given for {torch.prefix}, so each build may get another one, for another CUDA",
+                one.span,
+                {"torch": one.span.place},
+                _pin(one, facts),
+            )
+            return
 
 
 def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:

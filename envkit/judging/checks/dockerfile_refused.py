@@ -9,7 +9,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
-from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
@@ -17,6 +17,7 @@ from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
 from envkit.versions import Python
 
 _ONE_EQUALS = pattern(r"=(?!=)")
+_TYPED_TWICE = pattern(r"\bpip3? install (?:-\S+ )*pip3? install\b")
 
 
 def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -43,7 +44,15 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 f"pin pip before it, `pip install 'pip<24.1'`, or take another release of {one.name}",
             )
             continue
-        if _ONE_EQUALS.match(one.specifier) and "$" not in one.specifier:
+        if one.name == "install" and _TYPED_TWICE.search(step.value):
+            told.add(one.span)
+            yield warning(
+                "`pip install` stands twice in one command, so that pip takes the second for the names of two packages",
+                one.span,
+                {"install is another project's package": "PyPI, install 1.3.5"},
+                "remove the second `pip install`",
+            )
+        elif _ONE_EQUALS.match(one.specifier) and "$" not in one.specifier:
             told.add(one.span)
             yield error(
                 f"{one.name}{one.specifier} has one =, which is no operator of a version, so that the build ends here",

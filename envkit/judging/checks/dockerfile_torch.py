@@ -318,6 +318,8 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     install = after.install
     if install is None:
         return ""
+    if _by_pip_then_conda(before, install) and before.prefix == after.prefix and after.prefix:
+        return after.span.place  # conda does not look at what pip installed, and brings a build of its own
     if not (old or new) and before.method != "base" and _chosen_by_another(after):
         return after.span.place  # which comes only where it is another one
     if (old == new or not (old and new)) and _changes_cuda(before, after, install, new):
@@ -327,6 +329,11 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     if new and before.method == "base" and unreleased(old):
         return after.span.place  # NVIDIA's own build of an unreleased version
     return "" if new else _upgraded(old, after, install, facts)
+
+
+def _by_pip_then_conda(before: Torch, install: Install) -> bool:
+    earlier = before.install
+    return earlier is not None and earlier.manager in ("pip", "uv") and earlier.sure and install.manager == "conda"
 
 
 def _newer_before(before: Torch, new: str, facts: Facts) -> str:
