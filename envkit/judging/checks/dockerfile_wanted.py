@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
-from envkit.facts import Facts
+from envkit.facts import Facts, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
@@ -54,6 +56,14 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
             continue
         if misfit and not _there(dockerfile, one):
             yield error(f"{misfit.message}, so that the build ends here", one.span, misfit.facts, misfit.fix)
+        elif not misfit and (first := _first_on_arm(dockerfile, one, facts)) and not _there(dockerfile, one):
+            yield error(
+                f"torch {one.version} for {variant} has wheels for x86_64 alone, and this image is for "
+                f"{dockerfile.base.platform}, so that the build ends here",
+                one.span,
+                {f"the first one for CUDA on aarch64 is {first.name}": fit.cited(first)},
+                "take a newer torch, or an image of NVIDIA's that holds one for this processor",
+            )
     for one in _newest_asked(dockerfile):
         variant = variant_of(one.index)
         asked += 1
@@ -68,6 +78,14 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
     skip_if(not asked, "no build of torch is named")
     # A release that the facts do not list is most likely one that came after them, and the installer says what lacks.
     unknown_if(open_, open_, Severity.WARNING)
+
+
+def _first_on_arm(dockerfile: Dockerfile, one: Install, facts: Facts) -> TorchRow | None:
+    """The first build for CUDA on aarch64, where the image is for that and a release is older.  Source: issues 374 of
+    awslabs/graphstorm and 119 of NVIDIA-AI-IOT/CUDA-PointPillars: pip finds none of the older builds there."""
+    first = next((row for row in facts.torches if row.archs_aarch64), None)
+    older = first is not None and allows(f"<{first.torch}", one.version) is True
+    return first if older and re.search("arm64|aarch64", dockerfile.base.platform) else None
 
 
 def _newest_asked(dockerfile: Dockerfile) -> Iterator[Install]:
