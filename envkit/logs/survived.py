@@ -135,6 +135,7 @@ _INTRODUCES = re.compile(
     r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
     r"|\[[WE] \d{4}-\d\d-\d\d )"
 )
+_FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
@@ -535,6 +536,8 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return not stumbled and _unrelated(later, event, events)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
     lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
+    if (above := lines.get(event.line.number - 1)) is not None and _FATAL.match(above.text):
+        return False
     beside = _rest_of(event.line, lines)
     said = words(own).splitlines()[1:] if own is not None else ()
     after = {
