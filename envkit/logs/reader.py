@@ -649,7 +649,7 @@ _DATA = re.compile(
     r"[\w -]{1,60}\": ?\"[^\"\n]{0,300}$"
 )
 # an item of a list, of a file of settings or of what a program shows of its own
-_ITEM = re.compile(r"^\s*- [\"'](?:[\w ]{1,40}: (?:an? )?)?$|(?:^\s*|\[)[\"'](?:[\w ]{1,40}: (?:an? )?)?$")
+_ITEM = re.compile(r"(?:^[A-Z][A-Z0-9_]{1,60}=[\"']|^\s*- [\"']|(?:^\s*|\[)[\"'])(?:[\w ]{1,40}: (?:an? )?)?$")
 _FIRST_COLUMN = re.compile(r"[\w./:-]{1,60}(?:,|\t|  | ?\|)")
 _STATE_COLUMN = re.compile(
     r"(?:,|\t|  |\|) ?(?i:failed|fail|crashed|cancelled|oom|timeout|node_fail)(?:,\"?|\t| {2,8}| {0,8}\| {0,8})"

@@ -37,6 +37,7 @@ _ZERO = re.compile(
     r"(?i)\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
+    r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
 )
 # words that no program ends with that ended well
 _BAD_END = re.compile(

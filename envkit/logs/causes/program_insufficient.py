@@ -49,7 +49,7 @@ _IN_ORDER = re.compile(
     r"\(exit status 0\)|\bexited with code 0\b|\bDeactivated successfully\b|\bApplication shutdown complete\b"
     r"|\bFinished server process\b|(?i:\bexited normally\b"
     r"|\b(?:stopped|shut ?down|closed) (?:cleanly|gracefully|in order)\b"
-    r"|\bshutdown complete\b|\bdrained\b|^(?:good)?bye\b|\b(?:0|no) \w{1,20} (?:are |were )?lost\b)"
+    r"|\bshutdown complete\b|\bdrained\b|^(?:good)?bye\b|\bbye bye\b|\b(?:0|no) \w{1,20} (?:are |were )?lost\b)"
 )
 _SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
 _GPU = re.compile(
