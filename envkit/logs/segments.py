@@ -69,21 +69,10 @@ _GOOD = re.compile(
 )
 # what a log with such a part holds somewhere: most logs of ranks are passed over by it
 _HINTS = (
-    *("=== RUN", "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok "),
-    *(
-        "sage:",
-        "SAGE:",
-        "commit ",
-        "diff --git",
-        "--- a/",
-        "--- /dev/null",
-        "@@ -",
-        "# ",
-        "step_script",
-        "Job succeeded",
-    ),
-    *("Finished: SUCCESS", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)"),
-)
+    "=== RUN", "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
+    "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
+    "Finished: SUCCESS", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
+)  # fmt: skip
 _LAST = 6  # lines in which it stands
 _BEFORE = 3  # lines that an ignored recipe takes back where another one stopped make
 

@@ -243,7 +243,8 @@ _NOT_THERE = options.names(
 )
 
 
-_PYTORCHS = pattern(r"download\.pytorch\.org/whl")
+# The index of nightly builds has what vLLM needs as well.
+_PYTORCHS = pattern(r"download\.pytorch\.org/whl(?!/nightly)")
 # What brings none of those along.
 _ALONE = options.names("torch torchvision torchaudio pip setuptools wheel numpy ninja packaging triton")
 
