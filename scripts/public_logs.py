@@ -1,6 +1,6 @@
 """Holds `envkit explain` against public failure logs that were read and judged by hand.
 
-    python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--part tune|held|later|unseen|beyond|all]
+    python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--part tune|held|later|unseen|beyond|novel|all]
                                   [--category ID] [--verbose]
 
 The list names of each log its id, where it is from, and what an expert expects: category and cause class (with those
@@ -141,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--part", choices=("tune", "held", "later", "unseen", "beyond", "all"), default="all")
+    parser.add_argument("--part", choices=("tune", "held", "later", "unseen", "beyond", "novel", "all"), default="all")
     parser.add_argument("--category", help="only the logs that an expert puts there")
     parser.add_argument("--verbose", action="store_true", help="the hypotheses of each miss, in their order")
     chosen = parser.parse_args()

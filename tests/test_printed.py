@@ -25,14 +25,16 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-ASIDE = ""  # the part whose single texts nobody looks at while rules are written; none now
-# Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened.
+ASIDE = "novel"  # the part whose single texts nobody looks at while rules are written
+# Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; "novel" is
+# still, and its shares are those when the rules first met it.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
     "unseen": (0.97, 0.97, 0.97),
     "beyond": (0.97, 0.97, 0.97),
+    "novel": (0.0, 0.0, 0.0),
 }
 
 
