@@ -84,6 +84,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("fresh", 110, ("both", "later")),
         ("unseen", 80, ("both", "later", "fresh")),
         ("beyond", 70, ("both", "later", "fresh", "unseen")),
+        ("novel", 80, ("both", "later", "fresh", "unseen", "beyond")),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(

@@ -21,8 +21,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
-VARIED = threads("threads-varied")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED
+VARIED, NOVEL = threads("threads-varied"), threads("threads-novel")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL
 WANTED = 0.85
 
 
@@ -48,7 +48,9 @@ def test_enough_threads_and_enough_told() -> None:
 def test_unseen_threads_are_others() -> None:
     assert len(UNSEEN) >= 12
     assert len(BEYOND) >= 50
+    assert len(NOVEL) >= 40
     assert not KNOWN.keys() & UNSEEN.keys()
     assert len(VARIED) >= 40
     assert not BEYOND.keys() & (KNOWN.keys() | UNSEEN.keys())
     assert not VARIED.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys())
+    assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())
