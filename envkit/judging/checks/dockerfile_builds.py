@@ -161,6 +161,11 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             if one.manager in ("pip", "uv") and torch is not None and one.prefix == torch.prefix and not one.url
         ]
         pins = [one for one in mine if one.name == row.package and not one.constraint]
+        asker = _asker(mine, row) if dockerfile.base.family != "ngc" else None  # NVIDIA holds its NumPy by a constraint
+        if asker is not None:
+            what = f", which {asker.name}{asker.specifier} asks for in its second release, is"
+            yield warning(_misfit(what, row, torch), asker.span, _takes(row), _older(row))
+            continue
         last = pins[-1] if pins else _bringer(mine, row, dockerfile)
         if last is None or not last.sure or last.marker:
             continue
@@ -231,6 +236,28 @@ def _bringer(mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) 
             return None
     first = next((one for one in mine if one.name in _BRINGS), None)
     return first if first is not None and not first.index else None  # another index may have an older one
+
+
+# From 4.12 on they ask for NumPy 2 and newer where Python is 3.9 or newer: read in the METADATA of 4.11.0.86, of
+# 4.12.0.88, 4.13.0.92 and of the newest of each (2026-11-29).
+_OPENCV = options.names("opencv-python opencv-python-headless opencv-contrib-python opencv-contrib-python-headless")
+
+
+def _asker(mine: Sequence[Install], row: TorchAbiRow) -> Install | None:
+    """An OpenCV that surely asks for a release which torch was not built for, where nothing bounds it: whichever one
+    is there, in the base too, is replaced."""
+    known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT | _OPENCV
+    if row.package != "numpy" or any(one.name not in known or one.constraint or one.extras for one in mine):
+        return None
+    bounded = any(one.name == row.package and (one.version or one.specifier) for one in mine)
+    held = any(one.specifier for one in mine if one.name in _BRINGS - _OPENCV)  # an old release may bound it
+    first = next((one for one in mine if one.name in _OPENCV), None)
+    if first is None or bounded or held or first.index or first.marker or not (first.sure and first.python):
+        return None
+    if "--no-deps" in first.options or Python(first.python) < _ALWAYS_SINCE:
+        return None
+    new = allows(">=4.12", first.version) is True if first.version else not re.search(r"[<~!]|==", first.specifier)
+    return first if new else None
 
 
 def _plain_package(name: str) -> bool:

@@ -10,7 +10,7 @@ from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import need_stages, reached_commands, unknown_if_unread
+from envkit.judging.checks._dockerfile import commands_of, need_stages, reached_commands, together, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
@@ -493,7 +493,7 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     open_ = not own if torch is not None else bool(dockerfile.unread)
     if not any(not one.version for one in added) and not open_:
         for install in dockerfile.installs:
-            whole, why = _needed(install, facts)
+            whole, why = _needed(install, facts) if not _replaced(install, dockerfile) else ("", "")
             needed = stack.major(whole)
             release = f" {install.version}" if install.version else ""
             if needed == mine and not added and needed != own and _older(base, whole, facts):
@@ -520,6 +520,22 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
         torch.span,
         {f"cuDNN {row.cudnn}": cited(row), f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}"},
         "take a base without cuDNN where nothing else uses it",
+    )
+
+
+def _replaced(install: Install, dockerfile: Dockerfile) -> bool:
+    """Whether a later command may put another build of JAX in the place of this one: jax asks for a jaxlib too."""
+    names = ("jax", "jaxlib") if install.name in ("jax", "jaxlib") else (install.name,)
+    order, commands = list(dockerfile.installs), commands_of(dockerfile)
+    mine = commands.get(install.span, {})
+    return any(
+        one.name in names
+        and one.sure
+        and not one.constraint
+        and (not one.prefix or not install.prefix or one.prefix == install.prefix)
+        and bool(one.version or one.specifier or one.extras or one.url or "--upgrade" in one.options)
+        and not together(mine, commands.get(one.span, {}))
+        for one in order[order.index(install) + 1 :]
     )
 
 

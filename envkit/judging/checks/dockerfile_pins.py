@@ -11,6 +11,7 @@ from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import (
+    apart,
     installs_of,
     need_stages,
     need_torch,
@@ -30,7 +31,10 @@ _COMPUTED = pattern(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
 _PYTHON_MANAGERS = ("pip", "uv", "poetry")
 _ON_INDEX = ("torch", "torchvision", "torchaudio")
 _BRINGING = (*_ON_INDEX, "vllm", "sglang")  # each release of theirs asks for one torch
-_HOLDS_TORCH = pattern(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
+_HOLDS_TORCH = pattern(
+    r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl|l4t-ml|ray-ml|kaggle|/nemo|monai|deepspeed"
+    r"|ultralytics|yolov[0-9]|lmdeploy|transformers|physicsnemo|nvidia/modulus|megatron|whisper|mosaicml|[:-]pyt-"
+)
 
 
 def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -68,6 +72,9 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     kept = (
         install.manager != "conda" and "--upgrade" not in install.options and not _removed_before(dockerfile, install)
     )
+    beside_conda = install.manager == "conda" and stack.said(base.torch) and not _removed_before(dockerfile, install)
+    if beside_conda and "--upgrade" not in install.options and not apart(install.prefix):
+        raise Unknown(f"whether conda leaves the torch of {base.reference} as it is is not known")
     if kept and _may_hold_torch(base):
         raise Unknown(f"whether {base.reference} holds a torch already is not known")
     yield warning(
@@ -124,9 +131,9 @@ def _removed_before(dockerfile: Dockerfile, install: Install) -> bool:
 
 def _may_hold_torch(base: Base) -> bool:
     """Whether a base that the facts do not know sounds as if it held torch."""
-    if base.family not in ("unknown", "other") or not base.torch.missing:
+    if base.family not in ("unknown", "other", "ngc") or not base.torch.missing:
         return False
-    return "torch" in base.reference.lower() or bool(_HOLDS_TORCH.search(base.repository.lower()))
+    return "torch" in base.reference.lower() or bool(_HOLDS_TORCH.search(base.reference.lower()))
 
 
 def _base_of(dockerfile: Dockerfile, install: Install) -> Base:
