@@ -36,6 +36,26 @@ def test_what_is_copied_is_read_in_its_new_place(tmp_path: Path, run: str, versi
 
 
 @pytest.mark.parametrize(
+    ("address", "run", "version"),
+    [
+        ("me/mine", "mv tmp/* . && rm -rf tmp && pip install -r requirements.txt", "2.1.0"),
+        ("me/mine", "cp -r tmp/. /srv/ && pip install -r /srv/requirements.txt", "2.1.0"),
+        ("me/mine", "mv tmp /srv && pip install -r /srv/requirements.txt", "2.1.0"),
+        ("me/other", "mv tmp/* . && rm -rf tmp && pip install -r requirements.txt", ""),
+        ("me/mine", "mv tmp/* $PLACE && rm -rf tmp && pip install -r requirements.txt", ""),
+    ],
+)
+def test_what_is_taken_out_of_a_clone_of_the_project_is_known(
+    tmp_path: Path, address: str, run: str, version: str
+) -> None:
+    (tmp_path / "requirements.txt").write_text(LIST)
+    script = f"FROM python:3.11\nWORKDIR /app\nRUN git clone https://github.com/{address} tmp && {run}\n"
+    found = read(script, "Dockerfile", FACTS, Context(tmp_path, repository=("https://github.com/me/mine", tmp_path)))
+    assert (found.torch.version.value if found.torch else "") == version
+    assert bool(found.unread) is not bool(version)
+
+
+@pytest.mark.parametrize(
     ("run", "names", "version"),
     [
         ("sed -i '/torch/d' {0} && pip install -r {0}", "numpy", ""),

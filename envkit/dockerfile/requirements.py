@@ -73,6 +73,25 @@ def _free_of_torch() -> dict[str, str]:
 
 
 @cache
+def _bring_torch() -> dict[str, str]:
+    """Repositories of which an installation asks for a torch, whichever, each with what its own file asks for."""
+    return msgspec.json.decode(Path(__file__).with_name("bring_torch.json").read_bytes(), type=dict[str, str])
+
+
+_NEWEST_OF = pattern(
+    r"(?:git\+)?(?:https|ssh)://(?:git@)?github\.com/([\w.-]+/[\w.-]+?)"
+    r"(?:(?:\.git)?/?(?:@(?:main|master|HEAD))?|/(?:archive|zipball|tarball)/(?:refs/heads/)?(?:main|master)"
+    r"(?:\.(?:zip|tar\.gz))?)(?:#egg=[\w.-]+)?"
+)
+
+
+def requires_torch(url: str) -> bool:
+    """Whether an address is the newest state of a repository whose package surely asks for a torch, whichever."""
+    found = _NEWEST_OF.fullmatch(url)
+    return found is not None and found[1].lower() in _bring_torch()
+
+
+@cache
 def _public_lists() -> dict[str, dict[str, str]]:
     """What the lists of much used repositories ask for of torch and its kin, by repository and path."""
     there = Path(__file__).with_name("public_lists.json").read_bytes()

@@ -216,6 +216,7 @@ class Tree:
             return
         target = named[-1].text
         for word in named[:-1]:
+            self._emptied(word.text, target, command)
             source, name = absolute(word.text, command.cwd), posixpath.basename(word.text.rstrip("/"))
             found = self.read(source, "/")
             if not isinstance(found, FileText) or not command.sure:
@@ -224,6 +225,26 @@ class Tree:
             if posixpath.splitext(target)[1] and not target.endswith("/"):
                 places.append(absolute(target, command.cwd))
             self.events += [(place, found) for place in places if posixpath.splitext(place)[1]]
+
+    def _emptied(self, source: str, target: str, command: Command) -> None:
+        """What a clone, or a folder in it, or all that lies in one, leaves where cp and mv put it: files that are known
+        alone, for anything else may be what was there before."""
+        folder = absolute(re.sub(r"/(?:\*|\.)\Z", "", source), command.cwd)
+        within = any(folder == place or folder.startswith(f"{place}/") for place in self.clones)
+        if not within or not command.sure or self.depth >= _DEEPEST or re.search(r"[*?\[]", folder):
+            return
+        self.depth += 1
+        before = Tree(self.context, list(self.events), budget=self.budget)
+
+        def known(path: str) -> FileText | str:
+            found = before.read(path, "/")
+            return found if isinstance(found, FileText) else NOWHERE
+
+        there = Elsewhere(known, folder, NOWHERE)
+        place = absolute(target, command.cwd)
+        self.events.append((place, there))
+        if not source.endswith(("/*", "/.")):
+            self.events.append((posixpath.join(place, posixpath.basename(folder)), there))
 
     def _wrote(self, command: Command, op: str, path: str) -> None:
         text: str | None = None

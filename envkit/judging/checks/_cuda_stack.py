@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from envkit.dockerfile.requirements import allows, pin
+from envkit.dockerfile.requirements import allows, pin, requires_torch
 from envkit.dockerfile.torches import nightly, of_install, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._dockerfile import own
@@ -201,9 +201,18 @@ _WITH_AN_EXTRA = ("transformers", "diffusers", "safetensors")  # by their extra 
 
 def along_with(one: Install, dockerfile: Dockerfile, facts: Facts) -> Torch | None:
     """The torch that pip and uv surely bring for a package which requires it, where none is there; else None."""
-    plain = one.sure and not (one.constraint or one.locked or one.marker or one.url or "--no-deps" in one.options)
+    plain = one.sure and not (one.constraint or one.locked or one.marker or "--no-deps" in one.options)
     if not plain or one.manager not in ("pip", "uv"):
         return None
+    if one.url:
+        if not requires_torch(one.url):
+            return None
+        return of_install(
+            replace(one, name="torch", specifier="", version="", url="", extras=()),
+            dockerfile.installs,
+            dockerfile.base,
+            facts,
+        )
     rows = facts.torch_needs_of.get(one.name, ())
     row = (facts.torch_need(one.name, one.version) if one.version else rows[-1]) if rows else None
     mates = facts.torches_of(one.name, one.version) if one.version and row is None else ()

@@ -112,7 +112,9 @@ def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
     mates = [each for each in dockerfile.installs if each.name in _BRINGING and each.sure and not each.constraint]
     if any(fit.settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
         return None
-    return next((each for each in mates if not _may_hold_torch(_base_of(dockerfile, each))), None)
+    return next(
+        (each for each in mates if "--upgrade" in each.options or not _may_hold_torch(_base_of(dockerfile, each))), None
+    )
 
 
 def _constraints(dockerfile: Dockerfile, install: Install) -> str:

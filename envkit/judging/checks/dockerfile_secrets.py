@@ -10,9 +10,10 @@ from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Setting, Step
+from envkit.subjects.dockerfile import Command, Dockerfile, Setting, Step, Word
 
 _REFERENCE = pattern(r"\$\{?(\w+)")
+_WHOLE = pattern(r"[\"]?\$\{?(\w+)\}?[\"]?")  # a variable and nothing else
 _USERINFO = pattern(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
 _OPTION = pattern(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
 _SHORTEST = 15  # characters of a token that is known by its shape
@@ -50,7 +51,12 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
         before: Command | None = None
         for command in step.commands:
             asked += 1
-            for finding in (*_command(command), *_password(before, command), *_given(command, kept), *_stored(command)):
+            for finding in (
+                *_command(command),
+                *_password(before, command, kept),
+                *_given(command, kept),
+                *_stored(command),
+            ):
                 if finding.span is not None and finding.span not in told:
                     told.add(finding.span)
                     yield finding
@@ -143,8 +149,16 @@ def _is_option(word: str) -> bool:
     return word[:1] == "-" and bool(_OPTION.fullmatch(word))
 
 
-def _password(before: Command | None, command: Command) -> Iterator[Finding]:
-    """A password in clear text that an echo before it gives to chpasswd, which takes lines of name:password."""
+def _password(before: Command | None, command: Command, args: set[str]) -> Iterator[Finding]:
+    """A password in clear text, or a build argument, whatever its name is, that an echo before it gives to chpasswd,
+    which takes lines of name:password, or that openssl is to hash."""
+    hashed = _hashed(command)
+    if hashed is not None:
+        passed = _WHOLE.fullmatch(hashed.raw)
+        if not re.search(r"[$<%`]", hashed.raw):
+            yield _found(hashed.span, "openssl is given a password in clear text to hash", Severity.WARNING)
+        elif passed and passed[1] in args and not surely_names_secret(passed[1]):
+            yield _kept(hashed.span, "openssl", passed[1])
     if before is None or command.program != "chpasswd" or command.after not in ("|", "|&"):
         return
     if before.program not in ("echo", "printf") or any(word in ("-e", "--encrypted") for word in command.args):
@@ -153,6 +167,23 @@ def _password(before: Command | None, command: Command) -> Iterator[Finding]:
         user, colon, password = word.text.partition(":")
         if colon and word.sure and password and not re.search(r"[$%<]", word.text) and re.fullmatch(r"[\w.-]+", user):
             yield _found(command.span, f"chpasswd is given the password of {user} in clear text", Severity.WARNING)
+        passed = _WHOLE.fullmatch(word.raw.strip('"').rpartition(":")[2])
+        if colon and passed and "'" not in word.raw and passed[1] in args and not surely_names_secret(passed[1]):
+            yield _kept(command.span, "chpasswd", passed[1])
+
+
+def _hashed(command: Command) -> Word | None:
+    """The word that `openssl passwd` hashes, None where it reads its input or a file."""
+    if command.program != "openssl" or command.args[:1] != ("passwd",) or {"-stdin", "-in"} & set(command.args):
+        return None
+    rest = command.words[2:]
+    plain = [word for at, word in enumerate(rest) if word.text[:1] != "-" and (not at or rest[at - 1].text != "-salt")]
+    return plain[0] if len(plain) == 1 and command.sure else None
+
+
+def _kept(span: Span, program: str, name: str) -> Finding:
+    message = f"{program} is given the build argument {name}, whose value the history of the image keeps"
+    return _found(span, message, Severity.WARNING)
 
 
 def _given(command: Command, args: set[str]) -> Iterator[Finding]:
@@ -165,11 +196,7 @@ def _given(command: Command, args: set[str]) -> Iterator[Finding]:
         passed = next((each for each in _REFERENCE.findall(word.raw) if each in args and surely_names_secret(each)), "")
         if passed and passed not in told and not re.search(r"\$\{\w+:?[+?]|'[^']*\$[^']*'", word.raw):
             told.add(passed)
-            yield _found(
-                word.span,
-                f"{command.program} is given the build argument {passed}, whose value the history of the image keeps",
-                Severity.WARNING,
-            )
+            yield _kept(word.span, command.program, passed)
 
 
 def _stored(command: Command) -> Iterator[Finding]:

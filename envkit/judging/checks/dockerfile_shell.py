@@ -109,10 +109,16 @@ def _ends(step: Step) -> str:
 
 
 def _only_sets_up(step: Step) -> bool:
-    """Whether a RUN does nothing but read files that set up its own shell, or activate an environment behind them."""
+    """Whether a RUN does nothing but read files that set up its own shell, or activate an environment behind them, or
+    choose one of nvm's versions, which sets that shell's PATH."""
     files = [each.args[:1] for each in step.commands if each.words[0].text in (".", "source")]
     others = [each for each in step.commands if each.words[0].text not in (".", "source", "true", ":")]
     activates = all(each.program in ("conda", "mamba") and each.args[:1] == ("activate",) for each in others)
+    uses = [
+        each for each in others if each.program == "nvm" and each.args[:1] == ("use",) and "--save" not in each.args
+    ]
+    if uses and len(uses) == len(others):
+        return all(file and _SETS_UP.search(file[0]) for file in files)
     return bool(files) and activates and all(file and _SETS_UP.search(file[0]) for file in files)
 
 

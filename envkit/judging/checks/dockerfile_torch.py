@@ -414,7 +414,7 @@ def _today(by: Install, asked: list[Torch], facts: Facts) -> str:
     if by.index and not variant_of(by.index):
         return ""
     bounds = ",".join(one.install.specifier for one in asked if one.install is not None and one.install.specifier)
-    wanted = replace(by, name="torch", version="", specifier=bounds)
+    wanted = replace(by, name="torch", version="", specifier=bounds, url="")
     return newest_for(wanted, variant_of(by.index) or None, facts)
 
 
