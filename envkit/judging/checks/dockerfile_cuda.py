@@ -524,19 +524,41 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
 
 
 def _replaced(install: Install, dockerfile: Dockerfile) -> bool:
-    """Whether a later command may put another build of JAX in the place of this one: jax asks for a jaxlib too."""
+    """Whether a later command may put another build in the place of this one: jax asks for a jaxlib of its own, and
+    packages on top of it for a newer jax."""
     names = ("jax", "jaxlib") if install.name in ("jax", "jaxlib") else (install.name,)
     order, commands = list(dockerfile.installs), commands_of(dockerfile)
     mine = commands.get(install.span, {})
     return any(
-        one.name in names
-        and one.sure
+        ((one.name in names and _another(one)) or ("jax" in names and one.name in _ON_JAX))
         and not one.constraint
         and (not one.prefix or not install.prefix or one.prefix == install.prefix)
-        and bool(one.version or one.specifier or one.extras or one.url or "--upgrade" in one.options)
         and not together(mine, commands.get(one.span, {}))
         for one in order[order.index(install) + 1 :]
     )
+
+
+def _another(one: Install) -> bool:
+    """Whether an install may ask for another release than the one that is there."""
+    return bool(one.version or one.specifier or one.extras or one.url or "--upgrade" in one.options)
+
+
+_ON_JAX = frozenset(
+    (
+        "blackjax",
+        "brax",
+        "chex",
+        "diffrax",
+        "distrax",
+        "dm-haiku",
+        "equinox",
+        "flax",
+        "jaxopt",
+        "jraph",
+        "numpyro",
+        "optax",
+    )
+)
 
 
 def _older(base: Base, wanted: str, facts: Facts) -> str:
