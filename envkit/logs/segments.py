@@ -53,7 +53,9 @@ _DIFF = re.compile(r"diff --git |--- (?:a/|/dev/null)|@@ -\d{1,9}(?:,\d{1,9})? \
 _OF_DIFF = re.compile(
     r"[-+ @\\]|index [0-9a-f]|diff --git |(?:new|deleted) file mode|(?:old|new) mode|similarity |rename |Binary files|$"
 )
-_HEADING = re.compile(r"#{1,4} \S")
+_HEADING = re.compile(
+    r"#{1,4} \S|(?:Added|Changed|Deprecated|Removed|Fixed|Fixes|Bug ?fixes|Known issues|Breaking changes):?$"
+)
 _BULLET = re.compile(r" {0,4}[-*+] \S| {2,6}\S")
 # what a runner of GitLab says: the shell of its script ends with the first command that fails
 _STEPS = re.compile(r'Executing "step_script"')
@@ -71,8 +73,16 @@ _GOOD = re.compile(
 _HINTS = (
     "=== RUN", "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
+    "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
     "Finished: SUCCESS", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
 )  # fmt: skip
+# a step of a build, its end, and the end of the build: a step that was done failed nothing that counts
+_BUILD_STEP = re.compile(r"#(?P<name>\d{1,4}) \d{1,6}\.\d{1,3} ")
+_BUILD_DONE = re.compile(r"#(?P<name>\d{1,4}) DONE\b")
+_BUILT = re.compile(
+    r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
+)
+_BUILD_BEGINS = re.compile(r"Step 1/\d|Sending build context|Waiting for deployment ")
 _LAST = 6  # lines in which it stands
 _BEFORE = 3  # lines that an ignored recipe takes back where another one stopped make
 
@@ -128,6 +138,7 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
                 yield begun, number
                 begun = 0
     yield from _went_past(lines)
+    yield from _built(lines)
     task = made = 0
     stopped = any(_STOPPED.match(line.text) for line in lines.values())
     for number, line in lines.items():
@@ -149,6 +160,20 @@ def _went_past(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         end = next((number for number, text in texts.items() if _AFTER_STEPS.match(text)), max(lines) + 1)
         last = max((number for number, text in texts.items() if number < end and _STEP.match(text)), default=0)
         yield begun, last - 1
+
+
+def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """The steps of a build that were done, and all before the line that says that an image or a rollout is there."""
+    done = {found["name"] for line in lines.values() if (found := _BUILD_DONE.match(line.raw))}
+    for number, line in lines.items() if done else ():
+        if (of := _BUILD_STEP.match(line.raw)) and of["name"] in done:
+            yield number, number
+    end = max((number for number, line in lines.items() if _BUILT.match(line.text)), default=0)
+    if end:
+        begins = (
+            number for number, line in lines.items() if _BUILD_BEGINS.match(line.text) or line.text.startswith("Step ")
+        )
+        yield min(begins, default=end), end
 
 
 def _shown(lines: Mapping[int, Line]) -> Iterator[int]:

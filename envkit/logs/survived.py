@@ -50,6 +50,8 @@ _GIVES_UP = re.compile(
     r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
     r"|\bcannot (?:go on|continue|proceed|serve|train|start|run)\b"
     r"|\bno \w{1,40} after \d{1,6} (?:tries|attempts|polls|retries)\b|\bwill not (?:start|run|serve|train)\b"
+    r"|\b(?:no|none) (?:\w{1,20} ){0,4}(?:fits?|work(?:s|ed)|(?<!were )left|remains?|can be used)\b"
+    r"|\b(?:job|run|program) ends\b"
 )
 # what TensorFlow reports where nothing is wrong
 _MILD = re.compile(r"Unable to register \w{1,20} factory")
@@ -80,7 +82,7 @@ _MET = re.compile(
     r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
     r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
-    r"|\brestart(?:ed|ing)\b"
+    r"|\brestart(?:ed|ing)\b|\bnext: \S"
     r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
 )
 # what it says of one after which it tries something else
@@ -113,6 +115,34 @@ _WELL = re.compile(
     r"(?i)\b(?:ok|done|passed|succeeded|success|completed?|finished|exit(?:ed)?(?: with)?(?: code)?:? 0)[.!]?$"
     r"|\bcompleted exit code 0\b|\b(?:finished|succeeded|completed) (?:in|after|successfully)\b"
 )
+# what a run says last that ended well, or a search that settled on something
+_GOOD_END = re.compile(
+    r"(?i)\b(?:finished|succeeded|completed|complete(?=[.!]?$)|successful(?:ly)?|saved|exported|written|wrote|uploaded|published"
+    r"|recovered|verified|done|passed|converged|rolled out|encoded|rendered)\b"
+    r"|\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b"
+    r"|\b0 (?:failed|failures|errors)\b|\b(?:best|largest|selected|chosen|settled on)\b"
+)
+_SERVES = re.compile(
+    r"(?i)\b(?:listening|running|serving) (?:on|at)\b|\bstartup complete\b|\bserver is (?:up|listening|ready)\b"
+)
+# what is done or written however a run ended
+_ANYHOW = re.compile(r"(?i)\blogs?\b|\bdump|\breport|\bcore\b|\bjob (?:\S{1,40} )?(?:finished|ended|completed)\b|^\+ ")
+_EXIT_0 = re.compile(r"(?i)\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b")
+_STEADY, _LEAD = 3, 12  # last lines that begin with the same characters
+# where Python begins the traceback of an exception that nobody caught: in a program, a thread or a process of its own
+_OUTERMOST = (
+    "<module>",
+    "_run_module_as_main",
+    "_run_code",
+    "run",
+    "_bootstrap",
+    "_bootstrap_inner",
+    "_wrap",
+    "wrapper",
+)
+_RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
+_SHUTS = re.compile(r"(?i)\bshut(?:ting)?[ -]?down\b")
+_FUNCTION = re.compile(r"[a-z]\w{0,60}_\w{1,60}: ")  # of C or C++, which is nobody's name
 # a shell's status of a missing command
 _NOT_FOUND = re.compile(r"(?i)\b(?:exit\w{0,2}|error|status|code)\b.{0,20}\b127\b")
 _CLOSES = re.compile(r"(?i)\b(?:clean|remov|delet|upload|collect|copy|copi|tear|releas|finaliz|shut|epilog|clos)")
@@ -189,8 +219,11 @@ class _End:
             if own:
                 continue
             tried = _is_introduced(mine[0], self.seen) or _is_tried_again(mine[0], trace, self.seen)
-            if (tried and _worked_past(trace, self.traces, self.seen, loud)) or (
-                not loud and works_again(trace.line.number, service(trace.line), self.traces, self.seen)
+            caught = _is_caught(mine[0]) and ends_well(trace.line, mine[0].first, self.events, self.traces, self.seen)
+            if (
+                caught
+                or (tried and _worked_past(trace, self.traces, self.seen, loud))
+                or (not loud and works_again(trace.line.number, service(trace.line), self.traces, self.seen))
             ):
                 self.passed += mine
                 self._leave(mine)
@@ -337,13 +370,15 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     """
     if event.line.text.lstrip().startswith("what():"):  # what the C++ runtime prints when it ends the process
         return False
+    if _fell_silent(event.line, seen):
+        return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
     if stays(event) and event.line.level not in ("info", "debug"):
         return _handled(event, events, traces, seen)
-    ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived)
+    ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived, _ended_well)
     return any(asked(event, events, traces, seen) for asked in ways)
 
 
@@ -365,6 +400,64 @@ def _child_outlived(event: Event, events: Sequence[Event], traces: Sequence[Trac
     return len(mine) > _STEPS and any(_tag(line.text) in before and line.text[:1] == "[" for line in mine)
 
 
+def _is_caught(first: Traceback) -> bool:
+    """Whether somebody caught the exception of a traceback and printed it: it begins where that was, and not where
+    Python begins that of one that nobody caught."""
+    return bool(first.frames) and first.frames[0].function.rpartition(".")[2] not in _OUTERMOST
+
+
+def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the log of an error goes on to a good end of the run that met it, and nothing after it ends that."""
+    if event.role not in (Role.ROOT, Role.CASCADE) or event.line.source == "kernel":
+        return False
+    if event.has("order") or (event.has("late") and event.category in INNOCENT):  # who was asked to end may end well
+        return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    if own is not None and not _is_caught(_chain(own, traces)[0]):
+        return False
+    last, first = (event.line, event.line) if own is None else (own.line, _chain(own, traces)[0].first)
+    return ends_well(last, first, [other for other in events if other != event], traces, seen)
+
+
+def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether what was said from the line ``first`` to ``line`` is followed by a good end: last words of success, a
+    service that is up, or steady progress, of the same process or of who watches it, and by nothing bad."""
+    if any(trace.line.file == seen.name and trace.first.number > line.number for trace in traces):
+        return False
+    events = [other for other in events if other.line.file == seen.name and other.line.number > line.number]
+    ends = [other for other in events if not other.has("warning")]
+    if any(other.role is Role.ROOT or (other.role is Role.CASCADE and other.category == "insufficient-evidence")
+           for other in ends):  # fmt: skip
+        return False
+    lines = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud)}
+    last = max([line.number, *(n for n, each in lines.items() if each.text == line.text)])
+    warned = {other.line.number for other in events if other.has("warning")}
+    after = [each for n, each in sorted(lines.items()) if n > last]
+    started = max((each.number for each in after if _STARTED_AGAIN.search(each.text)), default=0)
+    for each in after:
+        if each.number <= started or each.number in warned or _EXIT_0.search(each.text):
+            continue
+        if ILL.search(each.text) or _bad_end(each) or _SHUTS.search(each.text):
+            return False
+    said = [replace(each, text=each.text.lstrip()) if each.level else each for each in after]
+    mine = [each for each in said if is_output(each) and same_process(each, line) and not _TRACKER.match(each.text)]
+    # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
+    before = any(n < first.number and is_output(each) for n, each in lines.items())
+    if len(mine) < _STEPS or not (before or line.level or not _RAISED.match(line.text)):
+        return False
+    whose = "" if _FUNCTION.match(line.text) or _RAISED.match(line.text) else _tag(line.text)
+    again = not whose or any(_tag(each.text) == whose for each in mine)
+    leads = {_NUMBERS.sub("0", each.text)[:_LEAD] for each in mine[-_STEADY:]}
+    steady = len(mine) > _STEADY and (len(leads) == 1 or all(_STEP.search(each.text) for each in mine[-_STEADY:]))
+    serves = any(_SERVES.search(each.text) for each in mine)
+    good = any(
+        _GOOD_END.search(each.text) and not _ANYHOW.search(each.text) and not _CLOSES.search(each.text)
+        and (again or not _tag(each.text))
+        for each in mine[-_STEADY:]
+    )  # fmt: skip
+    return good or (again and (steady or serves))
+
+
 def _ended_so(event: Event, seen: FileSeen) -> bool:
     """Whether the last line of the same job or part of a run, by what it begins with, says that it ended well."""
     tag = _tag(event.line.text)
@@ -379,6 +472,19 @@ def ended_badly_so(line: Line, seen: FileSeen) -> bool:
     tag = _tag(line.text)
     mine = [each for each in (*seen.head, *seen.tail) if each.number > line.number and _tag(each.text) == tag]
     return bool(tag and mine) and (_bad_end(mine[-1]) or ILL.search(mine[-1].text) is not None)
+
+
+def _fell_silent(line: Line, seen: FileSeen) -> bool:
+    """Whether a job or worker in brackets says nothing more after a line, while its siblings go on without a word of
+    it."""
+    tag = _tag(line.text)
+    if tag[:1] != "[" or not re.search(r"\d", tag):
+        return False
+    after = [each.text for each in (*seen.head, *seen.tail) if each.number > line.number]
+    tags = {_tag(text) for text in after} - {""}
+    kin = re.sub(r"\d+", "0", tag)
+    siblings = tags and tag not in tags and all(re.sub(r"\d+", "0", each) == kin for each in tags)
+    return bool(siblings) and not any(_MET.search(text) or _GOES_ON.search(text) for text in (line.text, *after))
 
 
 def _tag(text: str) -> str:
@@ -554,7 +660,8 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     first = not _only_noted(event.line) and not any(number < at and is_output(line) for number, line in lines.items())
     least = _STEPS if first or own is not None else 1
     install = event.signature.id.startswith("install-")
-    if install or (first and not event.has("warning")) or len(after) < least:
+    closes = (_CLOSES.search(each.text) or _ANYHOW.search(each.text) for each in after.values())
+    if install or (first and not event.has("warning")) or len(after) < least or all(closes):
         return False
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):

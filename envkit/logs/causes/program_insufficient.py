@@ -11,7 +11,16 @@ from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import ended_badly_so, is_output, overcome, same_process, stays, went_on, works_again
+from envkit.logs.survived import (
+    ended_badly_so,
+    ends_well,
+    is_output,
+    overcome,
+    same_process,
+    stays,
+    went_on,
+    works_again,
+)
 
 _EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
 _WRAPPER = re.compile(
@@ -155,6 +164,8 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     loud = [line for seen in story.files for line in seen.loud]
     again = {seen.name: seen for seen in story.files}
     lines = [line for line in lines if not works_again(line.number - 1, "", story.tracebacks, again[line.file])]
+    events, traces = story.events, story.tracebacks
+    lines = [line for line in lines if not ends_well(line, line, events, traces, again[line.file])]
     if not lines or any(_COMPILER.search(line.text) for line in loud):
         return
     said = [line for line in loud if speaks(line)]
@@ -278,8 +289,11 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
         return
+    by_name = {seen.name: seen for seen in story.files}
     loud = [(line, seen) for seen in story.files for line in seen.loud if speaks(line) and not _passed(line, seen)]
     lines = [line for line, seen in loud if not overcome(line, story.events, story.tracebacks, seen)]
+    events, traces = story.events, story.tracebacks
+    lines = [line for line in lines if not ends_well(line, line, events, traces, by_name[line.file])]
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does
