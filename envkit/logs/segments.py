@@ -82,7 +82,7 @@ _BUILD_DONE = re.compile(r"#(?P<name>\d{1,4}) DONE\b")
 _BUILT = re.compile(
     r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
 )
-_BUILD_BEGINS = re.compile(r"Step 1/\d|Sending build context|Waiting for deployment ")
+_BUILD_BEGINS = re.compile(r"S(?:tep|TEP) \d{1,4}/\d{1,4} ?: |Sending build context|Waiting for deployment ")
 _LAST = 6  # lines in which it stands
 _BEFORE = 3  # lines that an ignored recipe takes back where another one stopped make
 
@@ -170,10 +170,7 @@ def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
             yield number, number
     end = max((number for number, line in lines.items() if _BUILT.match(line.text)), default=0)
     if end:
-        begins = (
-            number for number, line in lines.items() if _BUILD_BEGINS.match(line.text) or line.text.startswith("Step ")
-        )
-        yield min(begins, default=end), end
+        yield min((number for number, line in lines.items() if _BUILD_BEGINS.match(line.text)), default=end), end
 
 
 def _shown(lines: Mapping[int, Line]) -> Iterator[int]:

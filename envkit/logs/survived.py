@@ -130,16 +130,9 @@ _ANYHOW = re.compile(r"(?i)\blogs?\b|\bdump|\breport|\bcore\b|\bjob (?:\S{1,40} 
 _EXIT_0 = re.compile(r"(?i)\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b")
 _STEADY, _LEAD = 3, 12  # last lines that begin with the same characters
 # where Python begins the traceback of an exception that nobody caught: in a program, a thread or a process of its own
-_OUTERMOST = (
-    "<module>",
-    "_run_module_as_main",
-    "_run_code",
-    "run",
-    "_bootstrap",
-    "_bootstrap_inner",
-    "_wrap",
-    "wrapper",
-)
+_OUTERMOST = frozenset((
+    "<module>", "_run_module_as_main", "_run_code", "run", "_bootstrap", "_bootstrap_inner", "_wrap", "wrapper",
+))  # fmt: skip
 _RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _SHUTS = re.compile(r"(?i)\bshut(?:ting)?[ -]?down\b")
 _FUNCTION = re.compile(r"[a-z]\w{0,60}_\w{1,60}: ")  # of C or C++, which is nobody's name
