@@ -115,11 +115,13 @@ _WELL = re.compile(
     r"(?i)\b(?:ok|done|passed|succeeded|success|completed?|finished|exit(?:ed)?(?: with)?(?: code)?:? 0)[.!]?$"
     r"|\bcompleted exit code 0\b|\b(?:finished|succeeded|completed) (?:in|after|successfully)\b"
 )
+_STATUS_0 = r"\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b"
+_EXIT_0 = re.compile(f"(?i){_STATUS_0}")
 # what a run says last that ended well, or a search that settled on something
 _GOOD_END = re.compile(
     r"(?i)\b(?:finished|succeeded|completed|complete(?=[.!]?$)|successful(?:ly)?|saved|exported|written|wrote|uploaded|published"
     r"|recovered|verified|done|passed|converged|rolled out|encoded|rendered)\b"
-    r"|\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b"
+    rf"|{_STATUS_0}"
     r"|\b0 (?:failed|failures|errors)\b|\b(?:best|largest|selected|chosen|settled on)\b"
 )
 _SERVES = re.compile(
@@ -127,7 +129,6 @@ _SERVES = re.compile(
 )
 # what is done or written however a run ended
 _ANYHOW = re.compile(r"(?i)\blogs?\b|\bdump|\breport|\bcore\b|\bjob (?:\S{1,40} )?(?:finished|ended|completed)\b|^\+ ")
-_EXIT_0 = re.compile(r"(?i)\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b")
 _STEADY, _LEAD = 3, 12  # last lines that begin with the same characters
 # where Python begins the traceback of an exception that nobody caught: in a program, a thread or a process of its own
 _OUTERMOST = frozenset((

@@ -101,6 +101,11 @@ def forgiven(step: Step, at: int) -> bool:
     return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
 
 
+def optional(step: Step) -> set[Span]:
+    """Where the installs of a step stand without which the build goes on."""
+    return {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+
+
 def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
     """Every install that the default build does, with its stage and step."""
     for index, step in reached(dockerfile):

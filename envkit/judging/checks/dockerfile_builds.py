@@ -9,7 +9,7 @@ from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, SdistRow, TorchAbiRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
+from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
@@ -36,7 +36,7 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         steps = dockerfile.steps_of(index)
         before: list[Install] = []
         for number, step in enumerate(steps):
-            lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+            lenient = optional(step)
             for one in step.installs:
                 row = rows.get(one.name)
                 if row is not None and _from_source(one, row) and one.span not in lenient:

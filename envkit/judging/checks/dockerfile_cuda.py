@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
@@ -543,22 +544,7 @@ def _another(one: Install) -> bool:
     return bool(one.version or one.specifier or one.extras or one.url or "--upgrade" in one.options)
 
 
-_ON_JAX = frozenset(
-    (
-        "blackjax",
-        "brax",
-        "chex",
-        "diffrax",
-        "distrax",
-        "dm-haiku",
-        "equinox",
-        "flax",
-        "jaxopt",
-        "jraph",
-        "numpyro",
-        "optax",
-    )
-)
+_ON_JAX = options.names("blackjax brax chex diffrax distrax dm-haiku equinox flax jaxopt jraph numpyro optax")
 
 
 def _older(base: Base, wanted: str, facts: Facts) -> str:

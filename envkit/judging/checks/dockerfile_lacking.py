@@ -9,7 +9,7 @@ from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import mounts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
+from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
@@ -195,7 +195,7 @@ def compiler_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
 
 def _built(step: Step) -> Iterator[Install]:
     """The packages of a step that pip or uv surely build from their source."""
-    lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+    lenient = optional(step)
     for one in step.installs:
         bound = _SOURCES.get(one.name)
         if bound is None or one.manager not in ("pip", "uv") or not one.sure or one.span in lenient:
@@ -259,7 +259,7 @@ def index_lacks_package(dockerfile: Dockerfile) -> Iterator[Finding]:
         base = dockerfile.stages[index].base
         free = base.family in ("os", "nvidia", "python") and base.sure  # what is there already is not looked up
         for step in dockerfile.steps_of(index):
-            lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+            lenient = optional(step)
             mine = [one for one in step.installs if _on_pytorchs_alone(one)]
             asked += bool(mine)
             for one in mine if free else ():

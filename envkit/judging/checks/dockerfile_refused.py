@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
+from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
@@ -112,12 +112,7 @@ def _installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
     for index in dockerfile.reachable:
         root = dockerfile.stages[index].line[0]
         for step in dockerfile.stages[index].steps:
-            lenient = {
-                one.span
-                for at, (_, own) in enumerate(installs_of(step))
-                if forgiven(step, at)
-                for one in own
-            }  # fmt: skip
+            lenient = optional(step)
             for one in step.installs:
                 named = one.manager in ("pip", "uv") and not one.url and not one.constraint and not one.locked
                 if named and one.sure and not one.marker and one.span not in lenient:
@@ -329,7 +324,7 @@ def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
             return
         if step.copy is not None and (step.copy.source_stage is not None or step.copy.image):
             return
-        lenient = {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
+        lenient = optional(step)
         for one in step.installs:
             if one.name in _MENDS and one.manager in ("pip", "source", "conda"):
                 return

@@ -289,11 +289,12 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
     if _began(story) or fatal(story):
         return
-    by_name = {seen.name: seen for seen in story.files}
     loud = [(line, seen) for seen in story.files for line in seen.loud if speaks(line) and not _passed(line, seen)]
-    lines = [line for line, seen in loud if not overcome(line, story.events, story.tracebacks, seen)]
     events, traces = story.events, story.tracebacks
-    lines = [line for line in lines if not ends_well(line, line, events, traces, by_name[line.file])]
+    lines = [
+        line for line, seen in loud
+        if not overcome(line, events, traces, seen) and not ends_well(line, line, events, traces, seen)
+    ]  # fmt: skip
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does
