@@ -573,13 +573,13 @@ class _Walk:
             found = dict(finds.lines())
             hot |= found
             if 2 * len(found) < len(shapes) and words not in self._fitted:
-                self._fit(words, shapes)
+                self._fit(words, [shape for shape in shapes if shape not in found])
         times = Counter(hot.values()) if len(hot) > _FLOOD else Counter()
         self._often = {words: [word for word, held in times.most_common(_OFTEN) if held > len(hot) // _OFTEN // 2]}
         return hot
 
     def _fit(self, words: Words, shapes: list[bytes]) -> None:
-        """Has the words looked for elsewhere where many of many lines hold the same few windows and no word."""
+        """Has the words looked for elsewhere where many of these shapes, all without one, hold the same windows."""
         self._wasted[words] += len(shapes)
         if self._wasted[words] < _WASTED:
             return

@@ -22,7 +22,7 @@ LETTERS = bytes(byte if byte in b"abcdefghijklmnopqrstuvwxyz\n" else 0x20 for by
 """A table for ``bytes.translate`` that leaves small letters and the ends of lines."""
 
 _SETS = 8  # of windows, one for each bit of a byte
-_TRIED = 10  # windows of a word that are tried for so many sets, the rarest first
+_TRIED = 10  # windows of a word that are tried, the rarest first
 _CROWD = 1e-5  # of the places of a text that are to be looked up: what one more word of the same window costs
 _OFTEN, _EACH_LINE = 1e-3, 2e-2  # what a window costs that many a line of this text holds, or each
 _AT_ONCE = 1 << 16  # bytes: what is made of them stays in a processor's cache
@@ -229,7 +229,7 @@ def _placed(
     words to be compared there."""
     begins = range(len(word) - SHORTEST + 1)
     share_at = [_SHARES[byte] for byte in word]
-    rarest = nsmallest(_TRIED * len(sets) // _SETS, begins, key=lambda at: prod(share_at[at : at + SHORTEST]))
+    rarest = nsmallest(_TRIED, begins, key=lambda at: prod(share_at[at : at + SHORTEST]))
     best, chosen = float("inf"), (0, 0)
     for at in rarest:
         window = word[at : at + SHORTEST]
