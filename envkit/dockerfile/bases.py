@@ -311,6 +311,10 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Publish
     unknown: _Published = Observed.lost("the facts do not list the tags of this CUDA"), ()
     version, minor = Cuda(cuda), Cuda(cuda).upto(2)
     lists = {str(known): tags for known, tags in facts.whole_lists.items()}
+    cudnn, majors = _CUDNN.search(tag), _cudnns(minor, facts)
+    if cudnn is not None and cudnn[1] and majors and cudnn[1].partition(".")[0] not in majors:
+        mine = (tags for known, tags in lists.items() if Cuda(known).upto(2) == minor)
+        return _never(tag, frozenset[str]().union(*mine))
     if _FLAVORED.fullmatch(tag) and version.major <= _last_alias(facts):
         return unknown  # NVIDIA's own Dockerfiles name none of these aliases, of which some were published
     if cuda in lists:
@@ -328,6 +332,14 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Publish
     if not newer or toolkits is None or (toolkits and not whole) or version in toolkits:
         return unknown
     return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
+
+
+def _cudnns(minor: Cuda, facts: Facts) -> set[str]:
+    """The majors of cuDNN in the known tags of a CUDA, empty where one of them names none: no other was published."""
+    known = (*facts.images, *facts.images_old)
+    rows = [row for row in known if row.image == "nvidia/cuda" and row.cuda.upto(2) == minor]
+    named = [found[1] for row in rows for tag in row.tags if (found := _CUDNN.search(tag)) is not None]
+    return {major.partition(".")[0] for major in named} if all(named) else set()
 
 
 _FLAVORED = pattern(r"[0-9]+(?:\.[0-9]+)+(?:-cudnn[0-9.]*)?-(?:base|runtime|devel)")  # no system

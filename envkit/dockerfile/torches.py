@@ -103,18 +103,23 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
     known = there.version.value if there is not None else None
     if not install.version and known is None and not _surely_older(there, exact[1], facts):
         return None
-    if not install.version and known is not None and _parts(known) == _parts(exact[1]):
+    if known is not None and _parts(known) == _parts(exact[1]) and not _EARLIER.search(known):
         return None
-    if known is not None and _parts(known) == _parts(exact[1]):
-        return None
-    if there is not None and there.method == "base" and base.family == "ngc":
-        return None  # its pip holds NVIDIA's own build by a constraint
+    if there is not None and there.method == "base" and base.family == "ngc" and not _replaces_nvidias(base, facts):
+        return None  # its pip may hold NVIDIA's own build by a constraint
     asked = replace(install, name="torch", version=exact[1], specifier=row.torch or "", local="", extras=())
     found = of_install(asked, (), base, facts, arm=arm)
     if install.version:
         return replace(found, install=install)
     why = f"{install.span.place} names no release of {install.name}, which decides it"
     return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+def _replaces_nvidias(base: Base, facts: Facts) -> bool:
+    """Whether pip of NVIDIA's PyTorch image puts a release in the place of NVIDIA's own build, an earlier version."""
+    month = re.match(r"(\d{2}\.\d{2})-py3", base.tag)
+    held = facts.milestone("ngc-keeps-torch").release  # of which nobody read what its constraints hold
+    return base.repository.endswith("nvidia/pytorch") and month is not None and month[1] < held
 
 
 def _surely_older(there: Torch | None, version: str, facts: Facts) -> bool:
@@ -124,6 +129,7 @@ def _surely_older(there: Torch | None, version: str, facts: Facts) -> bool:
     return bool(newest) and _parts(newest) < _parts(version)
 
 
+_EARLIER = pattern(r"\da\d")  # of NVIDIA's own builds, which are no release
 _EXACT = pattern(r"==\s*([0-9]+(?:\.[0-9]+)+)")
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from envkit.errors import UsageError, one_line
 from envkit.facts.rows import AptKeyRow as AptKeyRow
@@ -33,10 +33,12 @@ from envkit.facts.rows import KnownBadRow as KnownBadRow
 from envkit.facts.rows import LastReleaseRow as LastReleaseRow
 from envkit.facts.rows import LinkRow as LinkRow
 from envkit.facts.rows import MetadataRefusedRow as MetadataRefusedRow
+from envkit.facts.rows import MilestoneRow as MilestoneRow
 from envkit.facts.rows import NcclRow as NcclRow
 from envkit.facts.rows import NgcRow as NgcRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
 from envkit.facts.rows import OsRow as OsRow
+from envkit.facts.rows import PackageArchRow as PackageArchRow
 from envkit.facts.rows import PackageBuildRow as PackageBuildRow
 from envkit.facts.rows import PeakRow as PeakRow
 from envkit.facts.rows import PtxRow as PtxRow
@@ -45,6 +47,8 @@ from envkit.facts.rows import PytorchImageRow as PytorchImageRow
 from envkit.facts.rows import RefusedRow as RefusedRow
 from envkit.facts.rows import Row, read_table
 from envkit.facts.rows import SdistRow as SdistRow
+from envkit.facts.rows import SourceArchRow as SourceArchRow
+from envkit.facts.rows import SourcePythonRow as SourcePythonRow
 from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
 from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
@@ -54,6 +58,7 @@ from envkit.facts.rows import TorchNeedRow as TorchNeedRow
 from envkit.facts.rows import TorchOldRow as TorchOldRow
 from envkit.facts.rows import TorchRow as TorchRow
 from envkit.facts.rows import VariantRow as VariantRow
+from envkit.facts.rows import WheelPageRow as WheelPageRow
 from envkit.facts.rows import WheelPythonRow as WheelPythonRow
 from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
@@ -137,6 +142,38 @@ class ImageTag:
     row: ImageRow
 
 
+class _Ranged(Protocol):
+    """A row about the releases from ``since`` to ``until``, both included."""
+
+    @property
+    def since(self) -> str: ...
+    @property
+    def until(self) -> str: ...
+
+
+_RangedRow = TypeVar("_RangedRow", bound=_Ranged)
+
+
+def _within(rows: Sequence[_RangedRow], version: str) -> _RangedRow | None:
+    """The row that a release is among, None where none is, or where it is no version."""
+    if not rows:
+        return None
+    from packaging.version import InvalidVersion, Version  # 6 ms, and most runs never come here
+
+    try:
+        wanted = Version(version)
+    except InvalidVersion:
+        return None
+    return next(
+        (
+            row
+            for row in rows
+            if (not row.since or Version(row.since) <= wanted) and (not row.until or wanted <= Version(row.until))
+        ),
+        None,
+    )
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
 
@@ -213,6 +250,12 @@ class Facts:
     cudnns = _table(CudnnRow, "cudnn")  # Every cuDNN release, oldest first
     nccls = _table(NcclRow, "nccl")  # Every NCCL release that came as a wheel, oldest first
     torch_needs = _table(TorchNeedRow, "torch_need")  # Who is built for which torch, by package and version
+    torch_uses = _table(TorchNeedRow, "torch_use")  # Who takes which torch when it is imported, requiring none
+    milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
+    source_pythons = _table(SourcePythonRow, "source_python")  # Which Python the newest source of a package asks for
+    wheel_pages = _table(WheelPageRow, "wheel_page")  # Up to which torch a page of wheels goes
+    source_archs = _table(SourceArchRow, "source_arch")  # What sources are compiled for, whichever the toolkit
+    package_archs = _table(PackageArchRow, "package_arch")  # Which GPUs a package's wheels have code for
     cuda_builds = _table(CudaBuildRow, "cuda_build")  # Who has a library for which CUDA, by package and version
     images = _table(ImageRow, "image")  # Public base images, by name, torch, CUDA and OS
     oses = _table(OsRow, "os")  # Every distribution release, by name
@@ -425,38 +468,37 @@ class Facts:
     def wheel_python(self, name: str, version: str) -> WheelPythonRow | None:
         """For which Pythons ``version`` of the package ``name`` (canonical) has wheels; None where it has a source too,
         and where that was not read."""
-        from packaging.version import InvalidVersion, Version  # 6 ms, and most runs never come here
-
-        rows = [row for row in self.wheel_pythons if row.package == name]
-        try:
-            wanted = Version(version) if rows else None
-        except InvalidVersion:
-            return None
-        return next((row for row in rows if wanted and Version(row.since) <= wanted <= Version(row.until)), None)
+        return _within([row for row in self.wheel_pythons if row.package == name], version)
 
     def torch_need(self, name: str, version: str) -> TorchNeedRow | None:
         """What ``version`` of the package ``name`` (canonical) asks of torch; None where that was not read."""
-        from packaging.version import InvalidVersion, Version  # 6 ms, and most runs never come here
+        return _within(self.torch_needs_of.get(name, ()), version)
 
-        try:
-            wanted = Version(version)
-        except InvalidVersion:
-            return None
-        rows = self.torch_needs_of.get(name, ())
-        return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
+    def torch_use(self, name: str, version: str) -> TorchNeedRow | None:
+        """Which torch ``version`` of a package that requires none takes when it is imported; None where not read."""
+        return _within(self.torch_uses_of.get(name, ()), version)
+
+    @cached_property
+    def torch_uses_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
+        """``torch_uses`` by package, oldest first."""
+        names = dict.fromkeys(row.package for row in self.torch_uses)
+        return {name: tuple(row for row in self.torch_uses if row.package == name) for name in names}
+
+    def milestone(self, name: str) -> MilestoneRow:
+        """Since when something is otherwise; raises KeyError for a name that has no row."""
+        return {row.name: row for row in self.milestones}[name]
+
+    def source_arch(self, package: str, version: str) -> SourceArchRow | None:
+        """The oldest GPU that the source of ``version`` is compiled for; None where it asks the toolkit, or unread."""
+        return _within([row for row in self.source_archs if row.package == package], version)
+
+    def package_arch(self, package: str, version: str) -> PackageArchRow | None:
+        """Which GPUs the wheels of ``version`` of ``package`` have code for; None where that was not read."""
+        return _within([row for row in self.package_archs if row.package == package], version)
 
     def cuda_build(self, package: str, version: str) -> CudaBuildRow | None:
         """For which CUDAs ``version`` of ``package`` has libraries; None where the facts do not say."""
-        rows = [row for row in self.cuda_builds if row.package == package]
-        if not rows:
-            return None
-        from packaging.version import InvalidVersion, Version
-
-        try:
-            wanted = Version(version)
-        except InvalidVersion:
-            return None
-        return next((row for row in rows if Version(row.since) <= wanted <= Version(row.until)), None)
+        return _within([row for row in self.cuda_builds if row.package == package], version)
 
     @cached_property
     def torch_needs_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
@@ -701,6 +743,13 @@ class Facts:
         """The newest CUDA that the branch of ``driver`` speaks natively; None if that was not read."""
         branch = self.branch(driver)
         return branch.cuda if branch is not None else None
+
+    def most_cuda(self, driver: Driver) -> Cuda | None:
+        """A CUDA that ``driver`` speaks at most: that of its branch, or, where that was not read (branches for Windows
+        have numbers of their own), that of the next branch above, for a newer driver speaks no older CUDA."""
+        native = self.native_cuda(driver)
+        above = [row for row in self.drivers if row.branch > driver.major and row.cuda is not None]
+        return native or (min(above, key=lambda row: row.branch).cuda if above else None)
 
     def image_tags(
         self,

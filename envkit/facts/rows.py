@@ -601,16 +601,18 @@ class InstallerRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class SdistRow(Sourced):
-    """A package that has no wheel on PyPI, and whose sources up to the release ``until`` ("" for all) cannot be built
-    apart from the installed packages, because what they ``lacks`` is not among what such a build gets.
+    """A package whose sources up to the release ``until`` ("" for all) cannot be built apart from the installed
+    packages, because what they ``lacks`` is not among what such a build gets.
 
-    ``on_index`` is False where the package index has another project of that name, or none.
+    ``on_index`` is False where the package index has another project of that name, or none; with ``wheels`` it has
+    wheels too, which are taken unless a source is asked for.
     """
 
     name: str
     until: str
     lacks: str
     on_index: bool
+    wheels: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,6 +631,57 @@ class TorchAbiRow(Sourced):
     package: str
     since: str
     torch: Torch
+
+
+@dataclass(frozen=True, slots=True)
+class MilestoneRow(Sourced):
+    """The first ``release`` of something that is otherwise, by a name of ours."""
+
+    name: str
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePythonRow(Sourced):
+    """The oldest ``python`` that the newest source of a package asks for, and its ``repository`` ("owner/name")."""
+
+    package: str
+    repository: str
+    python: Python
+
+
+@dataclass(frozen=True, slots=True)
+class WheelPageRow(Sourced):
+    """A page of wheels, by the beginning of its address, that has none of ``package`` for a torch newer than
+    ``torch``, whose release stands in the address behind ``before``."""
+
+    package: str
+    page: str
+    before: str
+    torch: Torch
+
+
+@dataclass(frozen=True, slots=True)
+class SourceArchRow(Sourced):
+    """The oldest architecture that the sources of a package from ``since`` to ``until`` (both included) are compiled
+    for, whichever the toolkit."""
+
+    package: str
+    since: str
+    until: str
+    arch: Sm
+
+
+@dataclass(frozen=True, slots=True)
+class PackageArchRow(Sourced):
+    """The architectures that the kernels in the wheels of a package from ``since`` to ``until`` (both included) were
+    compiled for, and the ones whose PTX is in them."""
+
+    package: str
+    since: str
+    until: str
+    archs: tuple[Sm, ...]
+    ptx: tuple[Sm, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,8 +739,8 @@ class PackageBuildRow(Sourced):
     headers.  ``asked_by`` are options and environment variables (``*`` at the end for all that begin so) of which one
     turns CUDA on, empty where it is on; ``needs_gpu`` says that setup.py turns it on where torch finds a GPU, or under
     FORCE_CUDA.  ``ready_made`` says where compiled files may come from in its stead: "index", "release" (setup.py looks
-    among those of its repository, unless ``forced_by`` is set), or "".  Under the variable ``skipped_by`` no CUDA code
-    is compiled.
+    among those of its repository, unless ``forced_by`` is set), or "".  Under the variable ``skipped_by``, or where it
+    has the value behind its "=", no CUDA code is compiled.
     """
 
     name: str

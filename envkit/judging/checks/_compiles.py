@@ -293,7 +293,9 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
 
 def _turned_off(build: PackageBuildRow, env: Mapping[str, str], said: str) -> bool:
     """Whether a package compiles no CUDA code in this environment by a command of the words ``said``."""
-    return _on(env.get(build.skipped_by, "")) or bool(build.asked_by and not _asked(build, env, said))
+    name, _, off = build.skipped_by.partition("=")
+    skipped = env.get(name) == off if off else _on(env.get(name, ""))
+    return skipped or bool(build.asked_by and not _asked(build, env, said))
 
 
 def _asked(build: PackageBuildRow, env: Mapping[str, str], said: str) -> str:

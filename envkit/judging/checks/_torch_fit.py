@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envkit.errors import UsageError
-from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow
+from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow, served
 from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
 from envkit.judging.checks._outcomes import unknown_if
@@ -164,15 +164,18 @@ def rejects(row: TorchNeedRow, version: str, torch: str, facts: Facts) -> Incomp
     wanted = SpecifierSet(row.torch or "")
     if wanted.contains(torch, prereleases=True):
         return None
-    fitting = [other for other in facts.torch_needs_of[row.package] if other.torch]
+    uses = row in facts.torch_uses_of.get(row.package, ())
+    others = facts.torch_uses_of[row.package] if uses else facts.torch_needs_of[row.package]
+    fitting = [other for other in others if other.torch]
     fitting = [other for other in fitting if SpecifierSet(other.torch or "").contains(torch, prereleases=True)]
     known = [other.torch for other in facts.torches_all if other.default and wanted.contains(str(other.torch))]
     ways = [f"{row.package}=={fitting[-1].until}"] if fitting else []
     ways += [f"torch=={max(known)}"] if known else []
     return Incompatibility(
-        f"{row.package} {version} asks for torch{row.torch}, and the file pins torch {torch}",
+        f"{row.package} {version} {'takes' if uses else 'asks for'} torch{row.torch}, and the file pins torch {torch}"
+        + (f": {row.note}" if uses else ""),
         f"take {' or '.join(ways)}, and test the two together" if ways else "take releases that ask for one another",
-        {f"{row.package} {version} requires torch{row.torch}": cited(row)},
+        {f"{row.package} {version} {'takes' if uses else 'requires'} torch{row.torch}": cited(row)},
     )
 
 
@@ -239,6 +242,27 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibili
         f"torch {version} for CUDA {cuda} has no code for {wanted.name} ({wanted.sm}), only for {has}",
         f"take torch=={near.name} from {near.index}" if near else "no published build of torch has code for it",
         {f"architectures of torch {row.name}: {has}": cited(row), f"{wanted.name} is {wanted.sm}": wanted.source},
+    )
+
+
+def package_gpu_misfit(install: Install, gpu: str, facts: Facts) -> Incompatibility | None:
+    """Whether the wheel of a package has kernels of its own for the GPU that a person calls ``gpu``.
+
+    Source: the architectures read in the wheels.  Raises Unknown where nobody read them.
+    """
+    row = facts.package_arch(install.name, install.version)
+    unknown_if(row is None, f"for which GPUs {install.name} {install.version} has code was not read")
+    try:
+        wanted = facts.gpu(gpu)
+    except UsageError as error:
+        raise Unknown(error.message) from error
+    if row is None or served(row.archs, row.ptx, wanted.sm, wanted.tegra).state != "none":
+        return None
+    has = ", ".join(map(str, row.archs))
+    return Incompatibility(
+        f"{install.name} {install.version} has no code for {wanted.name} ({wanted.sm}), only for {has}",
+        f"take a release of {install.name} that is compiled for it, or compile it for {wanted.sm}",
+        {f"architectures of {install.name}: {has}": cited(row), f"{wanted.name} is {wanted.sm}": wanted.source},
     )
 
 

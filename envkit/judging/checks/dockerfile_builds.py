@@ -117,6 +117,8 @@ def _from_source(one: Install, row: SdistRow) -> bool:
         return False  # which may have a wheel
     if one.url:
         return row.lacks == "torch" and one.url.startswith("git+") and not row.until
+    if row.wheels and not {f"--no-binary={one.name}", "--no-binary=:all:"} & one.options:
+        return False
     return row.on_index and (not row.until or (bool(one.version) and allows(f"<={row.until}", one.version) is True))
 
 

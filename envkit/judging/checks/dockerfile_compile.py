@@ -145,8 +145,10 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
             fix="name the architectures, such as -DCMAKE_CUDA_ARCHITECTURES=80;90",
         )
     places = list(_arch_places(dockerfile, facts))
-    skip_if(not places and not natives, "nothing here names architectures to compile for")
     made = compiles(dockerfile, facts)
+    sources = list(_of_sources(dockerfile, made, facts))
+    yield from (each for each in sources if each is not None)
+    skip_if(not places and not natives and not sources, "nothing here names architectures to compile for")
     doubt, worst = "", Severity.WARNING
     judged = 0
     users = _users(dockerfile, made)
@@ -168,7 +170,30 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         if lacking:
             yield _unsupported(name, span, lacking, cuda, archs, first)
     unknown_if(doubt, doubt, worst)
-    skip_if(not judged and not natives, "there is no CUDA toolkit, and nothing compiles")
+    skip_if(not judged and not natives and not sources, "there is no CUDA toolkit, and nothing compiles")
+
+
+def _of_sources(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...], facts: Facts) -> Iterator[Finding | None]:
+    """For each package whose own list of architectures is known: what its oldest one is to the toolkit, None where that
+    compiles for it."""
+    versions = {(one.span, one.name): one.version for one in dockerfile.installs}
+    for one in made:
+        row = facts.source_arch(one.what, versions.get((one.span, one.what), ""))
+        cuda = toolkit(dockerfile, one.stage, one.at) if row is not None else None
+        archs = facts.nvcc_archs(cuda.value) if cuda is not None and cuda.value and not cuda.missing else None
+        if row is None or cuda is None or archs is None:
+            continue
+        if row.arch in archs:
+            yield None
+            continue
+        release = f"{one.what} {versions[one.span, one.what]}"
+        yield found(
+            f"{release} is compiled for {row.arch} on any machine, which nvcc of CUDA {cuda.value} cannot compile for",
+            one.span,
+            Severity.ERROR if one.sure else Severity.WARNING,
+            f"take a release of {one.what} after {row.until}, or an older CUDA",
+            {f"CUDA {cuda.value}": cuda.via, f"{release} names {row.arch}": cited(row)},
+        )
 
 
 _JETSON = pattern(r"l4t|jetson|dustynv")

@@ -13,7 +13,7 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
-from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit
+from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit, package_gpu_misfit
 from envkit.judging.checks._would_run import base_for, torch_for
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -251,9 +251,11 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return
     if base.family == "pytorch" and base.flavor.value != "devel":
         return  # not built on NVIDIA's image, so it requires nothing
-    native = or_unknown(facts.native_cuda(driver), f"the facts do not say which CUDA driver {given} supports")
+    unread = f"the facts do not say which CUDA driver {given} supports"
+    native, read = or_unknown(facts.most_cuda(driver), unread), facts.native_cuda(driver) is not None
     row = _requiring(base, cuda, facts)
     if native >= (row.require_cuda if row is not None and row.require_cuda is not None else Cuda(cuda).upto(2)):
+        unknown_if(not read, unread)
         return
     if row is None or row.require_cuda is None or row.branches is None:
         raise Unknown(f"what {base.reference} requires of a driver was not read")
@@ -261,11 +263,13 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield from _branded(dockerfile, row, native, facts)
         return
     yield error(
-        f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} supports only CUDA "
-        f"{native}, so "
-        "that the container does not start",
+        f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} supports "
+        f"{'only' if read else 'at most'} CUDA {native}, so that the container does not start",
         base.span,
-        {f"requires CUDA {row.require_cuda}": cited(row), f"driver {given}": f"CUDA {native}"},
+        {
+            f"requires CUDA {row.require_cuda}": cited(row),
+            f"driver {given}": f"CUDA {native}{'' if read else ' or older'}",
+        },
         f"update the driver, or take {instead or f'a base of CUDA {native}'}",
     )
 
@@ -335,8 +339,26 @@ def _bounded(torch: Torch, cuda: str, facts: Facts) -> tuple[str, ...]:
 
 
 def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles."""
+    """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles, and so have
+    packages with kernels of their own."""
     skip_if(not dockerfile.gpus, "no GPU was named with --gpu")
+    judged = 0
+    for one in dockerfile.installs:
+        plain = one.sure and not (one.constraint or one.url or one.index or one.find_links or one.extra_indexes)
+        if not plain or not one.version or facts.package_arch(one.name, one.version) is None:
+            continue
+        judged += 1
+        for misfit in (package_gpu_misfit(one, name, facts) for name in dockerfile.gpus):
+            if misfit is not None:
+                yield error(misfit.message, one.span, misfit.facts, misfit.fix)
+    try:
+        yield from _torch_not_covered(dockerfile, facts)
+    except Skip:
+        if not judged:
+            raise
+
+
+def _torch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     torch = need_torch(dockerfile)
     skip_if(torch.cuda.is_unsupported, "the torch is no build for CUDA")
     unknown_if(torch.method == "source", "which architectures a torch built from source gets is not known")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
@@ -78,7 +79,47 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if row.instead
                 else "take it out of the list: `pip freeze` wrote what no index has",
             )
+    for finding in _of_sources(dockerfile, facts):
+        asked += 1
+        yield finding
     skip_if(not asked, "pip installs no package by its name")
+
+
+_REPOSITORY = pattern(
+    r"(?:git\+)?https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?(?:/archive/(?:refs/heads/)?(?:main|master)\.zip)?/?(?:#.*)?"
+)
+_MOVED = pattern(r"\bgit (?:-C \S+ )?(?:checkout|reset|switch)\b")
+
+
+def _of_sources(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Each package that is installed out of the newest source of its repository, which is not for the Python there."""
+    rows = {row.repository.lower(): row for row in facts.source_pythons}
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        clones: dict[str, str] = {}
+        for step in dockerfile.steps_of(index):
+            moved = _MOVED.search(step.value) is not None
+            for command in step.commands if step.name == "RUN" else ():
+                clone = cloned(command)
+                if clone is not None:
+                    clones[clone.folder] = "" if clone.ref or moved else clone.url
+            if moved:
+                clones = dict.fromkeys(clones, "")
+            lenient = optional(step)
+            for one in step.installs:
+                address = _REPOSITORY.fullmatch(clones.get(one.url, one.url))
+                row = rows.get(address[1].lower()) if address is not None else None
+                old = one.python and not one.python.startswith("2") and one.manager in ("pip", "uv") and one.sure
+                if row is None or not old or one.span in lenient | told or Python(one.python).upto(2) >= row.python:
+                    continue
+                told.add(one.span)
+                yield error(
+                    f"the newest source of {row.package} needs Python {row.python}, and is installed into Python "
+                    f"{_minor(one.python)}, so that the build ends here",
+                    one.span,
+                    {f"{row.package} needs Python {row.python}": cited(row)},
+                    f"name a tag of {row.repository} that is for Python {_minor(one.python)}, or take a newer Python",
+                )
 
 
 _READS_STRICTLY = Python("3.8")  # the newest pip for it, and for each newer one, refuses metadata out of the standard

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
-from envkit.facts import Facts, TorchRow
+from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
@@ -15,6 +15,7 @@ from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Dockerfile, Install, Torch
+from envkit.versions import Torch as TorchRelease
 
 _DROPPED_AFTER = 6  # months
 _FAMILY = ("torch", "torchvision", "torchaudio")
@@ -46,6 +47,16 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
     for one in _asked(dockerfile, "torch"):
         variant = (one.local or ("" if one.extra_indexes else variant_of(one.index))).partition(".")[0]
         elsewhere = (one.index and not variant_of(one.index) and "/simple" not in one.index) or _others(one)
+        if variant == "cpu" and one.local and not elsewhere and not nightly(one) and _on_arm(dockerfile):
+            asked, since = asked + 1, facts.milestone("torch-cpu-aarch64")
+            if allows(f"<{since.release}", one.version) is True and not _there(dockerfile, one):
+                yield error(
+                    f"torch {one.version}+cpu has wheels for x86_64 alone, and this image is for "
+                    f"{dockerfile.base.platform}, so that the build ends here",
+                    one.span,
+                    {f"the first +cpu on aarch64 is of torch {since.release}": fit.cited(since)},
+                    f"write torch=={one.version}, whose wheel for this processor is for the CPU",
+                )
         if not variant.startswith("cu") or elsewhere or nightly(one):
             continue
         asked += 1
@@ -85,7 +96,11 @@ def _first_on_arm(dockerfile: Dockerfile, one: Install, facts: Facts) -> TorchRo
     awslabs/graphstorm and 119 of NVIDIA-AI-IOT/CUDA-PointPillars: pip finds none of the older builds there."""
     first = next((row for row in facts.torches if row.archs_aarch64), None)
     older = first is not None and allows(f"<{first.torch}", one.version) is True
-    return first if older and re.search("arm64|aarch64", dockerfile.base.platform) else None
+    return first if older and _on_arm(dockerfile) else None
+
+
+def _on_arm(dockerfile: Dockerfile) -> bool:
+    return re.search("arm64|aarch64", dockerfile.base.platform) is not None
 
 
 def _newest_asked(dockerfile: Dockerfile) -> Iterator[Install]:
@@ -100,11 +115,14 @@ def _newest_asked(dockerfile: Dockerfile) -> Iterator[Install]:
             yield one
 
 
-def torch_index_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """A local version of torch ("+cuNNN"), which the default index never holds, is on an index that is named."""
+def torch_index_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """A local version of torch ("+cuNNN"), which the default index never holds, is on an index that is named, and a
+    page of wheels goes as far as the torch in its address."""
     need_stages(dockerfile)
     pinned = [one for one in _asked(dockerfile, *_FAMILY) if one.local and not nightly(one)]
-    skip_if(not pinned, "no local version of torch is named")
+    pages = list(_pages(dockerfile, facts))
+    yield from pages
+    skip_if(not pinned and not pages, "no local version of torch is named")
     told: set[tuple[str, int]] = set()
     for one in pinned:
         named = one.index or one.extra_indexes or one.find_links or "--no-index" in one.options
@@ -119,6 +137,25 @@ def torch_index_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
             {f"+{one.local}": one.span.place},
             f"add `--extra-index-url https://download.pytorch.org/whl/{build}`",
         )
+
+
+def _pages(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Each package that a page of wheels is given for which ends with an older torch, where no index has it."""
+    told: set[Span] = set()
+    for _, _, one in reached_installs(dockerfile):
+        for row in (row for row in facts.wheel_pages if row.package == one.name and one.sure and one.span not in told):
+            for page in one.find_links:
+                named = re.search(rf"{re.escape(row.before)}(\d+\.\d+)", page) if page.startswith(row.page) else None
+                if named is None or TorchRelease(named[1]) <= row.torch:
+                    continue
+                told.add(one.span)
+                yield error(
+                    f"{page} has no wheel of {one.name}: there is none for a torch newer than {row.torch}, so that the "
+                    "build ends here",
+                    one.span,
+                    {f"{one.name} has wheels up to torch {row.torch}": fit.cited(row)},
+                    f"build {one.name} from its repository, with --no-build-isolation and in a devel image",
+                )
 
 
 def _there(dockerfile: Dockerfile, one: Install) -> bool:
@@ -170,8 +207,10 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             continue
         # pip and uv take the newest of a name alone, whichever torch is there.
         newest = facts.torch_needs_of.get(one.name, (None,))[-1] if free else None
+        used = facts.torch_use(one.name, one.version) if one.version else _newest_use(one, order, facts)
+        newest = newest or (used if free else None)
         version = newest.until if newest is not None else one.version
-        row = newest or facts.torch_need(one.name, one.version)
+        row = newest or used or facts.torch_need(one.name, one.version)
         if row is None or row.torch is None:
             open_ = open_ or (fit.newer_than_read(one.name, version, facts) if version else "")
             continue
@@ -182,13 +221,22 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             joined = together(mine, met.commands)
             if misfit is None or (free and (met.at > at or joined)):
                 continue
-            severity, so = _effect(dockerfile, at, one, met, joined, row.torch)
+            severity, so = (Severity.WARNING, "") if used else _effect(dockerfile, at, one, met, joined, row.torch)
             message = misfit.message.replace("the file pins", "here is")
             there = {f"torch {met.version}": met.span.place}
             yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
             break
     unknown_if(open_, open_, Severity.WARNING)
     skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
+
+
+def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNeedRow | None:
+    """Which torch the newest release of a package takes that requires none, where nothing holds the installer back."""
+    rows = facts.torch_uses_of.get(one.name, ())
+    life = facts.python_life(one.python) if rows and one.python else None
+    free = life is not None and life.eol > life.seen and not one.specifier and not one.index
+    others = [each for each in order if each.manager in _FROM_INDEX and each.name not in _FAMILY]
+    return rows[-1] if free and all(not (each.specifier or each.constraint or each.url) for each in others) else None
 
 
 def _lives(one: Install, facts: Facts) -> bool:

@@ -64,14 +64,18 @@ _OF_PYPI = ("pip", "uv", "poetry")
 
 
 def packages_torch_rejected(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """The pinned torch is one that the pinned packages beside it ask for.  Source: Requires-Dist in their METADATA."""
+    """The pinned torch is one that the pinned packages beside it ask for, or take when they are imported.
+
+    Source: Requires-Dist in their METADATA; their own code.
+    """
     torch = need_torch(packages)
     version = need_release(torch, "the installer takes one that all packages beside it ask for")
     asked, open_ = 0, ""
     for one in sure(packages):
         if one.name == "torch" or one.name in _PAIRED or not one.version or one.url or one.manager not in _OF_PYPI:
             continue
-        row = facts.torch_need(one.name, one.version)
+        used = facts.torch_use(one.name, one.version)
+        row = used or facts.torch_need(one.name, one.version)
         if row is None:
             open_ = open_ or fit.newer_than_read(one.name, one.version, facts)
             continue
@@ -82,7 +86,7 @@ def packages_torch_rejected(packages: Packages, facts: Facts) -> Iterator[Findin
         misfit = fit.rejects(row, one.version, version, facts)
         if misfit:
             # A solver does not write this into a lock unless somebody told it to override the requirement.
-            told = warning if packages.is_lock else error
+            told = warning if packages.is_lock or used else error
             yield told(misfit.message, one.span, misfit.facts, misfit.fix)
     unknown_if(open_, open_)
     skip_if(not asked, "the file pins no other package of which is known which torch it asks for")
@@ -223,8 +227,28 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
 
 
 def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """The torch build has code for every GPU that was named.  Source: the architectures read in the wheels."""
+    """The torch build, and packages with kernels of their own, have code for every GPU that was named.
+
+    Source: the architectures read in the wheels.
+    """
     skip_if(not packages.gpus, "no GPU was named (--gpu)")
+    judged = 0
+    for one in sure(packages):
+        plain = one.version and one.manager in _OF_PYPI and not (one.url or one.index or one.extra_indexes)
+        if not plain or facts.package_arch(one.name, one.version) is None:
+            continue
+        judged += 1
+        for misfit in (fit.package_gpu_misfit(one, gpu, facts) for gpu in packages.gpus):
+            if misfit:
+                yield error(misfit.message, one.span, misfit.facts, misfit.fix)
+    try:
+        yield from _torch_not_covered(packages, facts)
+    except Skip:
+        if not judged:
+            raise
+
+
+def _torch_not_covered(packages: Packages, facts: Facts) -> Iterator[Finding]:
     torch = need_torch(packages)
     cuda = torch.cuda.need("the CUDA of torch")
     version = torch.version.need("the version of torch")
