@@ -162,3 +162,81 @@ def test_terms_behind_a_miniconda_that_cannot_be_installed_end_nothing_yet(syste
     )
     found = judged("miniconda-too-new", text).findings
     assert [each.message.rpartition("the build ")[2] for each in found] == ends
+
+
+@pytest.mark.parametrize(
+    ("base", "outcome"),
+    [
+        ("continuumio/miniconda3", Outcome.FAIL),
+        ("continuumio/miniconda3:latest", Outcome.FAIL),
+        ("continuumio/miniconda3:25.9.1-1", Outcome.FAIL),
+        ("continuumio/miniconda3:24.9.2-0", Outcome.SKIP),
+        ("continuumio/anaconda3:2024.10-1", Outcome.SKIP),
+        ("condaforge/miniforge3:latest", Outcome.SKIP),
+    ],
+)
+def test_an_image_of_the_newest_conda_asks_for_the_terms(base: str, outcome: Outcome) -> None:
+    """An image that is made with the newest installer asks as the installer does, and not where somebody answers."""
+    wanted = "RUN conda install -y numpy=2.1\n"
+    assert judged("miniconda-too-new", f"FROM {base}\n{wanted}").outcome is outcome
+    answered = f"FROM {base}\nENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes\n{wanted}"
+    assert judged("miniconda-too-new", answered).outcome is not Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("base", "outcome"),
+    [
+        ("$REGISTRY/team/cuda:12.4.1", Outcome.PASS),
+        ("$REGISTRY/team/cuda:stable", Outcome.FAIL),
+        ("$REGISTRY/team/cuda", Outcome.FAIL),
+        ("team/cuda:12.4.1-$REGISTRY", Outcome.FAIL),
+    ],
+)
+def test_a_registry_that_is_given_to_the_build_moves_no_version(base: str, outcome: Outcome) -> None:
+    assert judged("unpinned-base", f"ARG REGISTRY\nFROM {base}\n").outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("base", "installs", "outcome"),
+    [
+        ("python:3.11-slim", 'RUN pip install -U "huggingface_hub[cli]"', Outcome.FAIL),
+        ("python:3.11-slim", "RUN pip install hf_transfer huggingface-hub", Outcome.FAIL),
+        ("team/own:1", "RUN pip install requests", Outcome.SKIP),
+        ("python:3.11-slim", 'RUN pip install "huggingface_hub<1"', Outcome.PASS),
+        ("python:3.11-slim", "RUN pip install huggingface_hub==0.36.2", Outcome.PASS),
+        ("python:3.11-slim", "RUN pip install transformers==4.46.3 huggingface_hub", Outcome.PASS),
+        ("python:3.11-slim", "RUN pip install transformers==4.46.3\nRUN pip install huggingface_hub", Outcome.PASS),
+        ("python:3.8-slim", "RUN pip install huggingface_hub", Outcome.PASS),
+        ("python:3.11-slim", "RUN pip install huggingface_hub\nRUN pip install -r list.txt", Outcome.PASS),
+    ],
+)
+def test_the_old_name_of_the_hub_s_program_is_gone(base: str, installs: str, outcome: Outcome) -> None:
+    """huggingface-cli is not there where the newest huggingface-hub surely is; `hf` is."""
+    text = f"FROM {base}\n{installs}\nRUN {{}} download team/model\n"
+    assert judged("program-missing", text.format("huggingface-cli")).outcome is outcome
+    assert judged("program-missing", text.format("hf")).outcome is not Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("copied", "told"),
+    [
+        ("credentials /root/.aws/credentials", True),
+        ("id_rsa /root/.ssh/", True),
+        ("home/.netrc /root/.netrc", True),
+        ("kaggle.json /root/.kaggle/kaggle.json", True),
+        ("id_rsa.pub /root/.ssh/", False),
+        ("credentials /app/credentials", False),
+        ("--from=team/own:1 /id_rsa /root/.ssh/id_rsa", False),  # which the other image has already
+    ],
+)
+def test_a_file_of_credentials_is_a_secret_in_the_image(copied: str, told: bool) -> None:
+    found = judged("secret-in-env", f"FROM ubuntu:22.04\nCOPY {copied}\n").findings
+    assert any("holds credentials" in each.message for each in found) is told
+
+
+@pytest.mark.parametrize(
+    ("tag", "outcome"), [("debian12-slim", Outcome.FAIL), ("2.0.5", Outcome.SKIP), ("noble", Outcome.SKIP)]
+)
+def test_micromamba_s_slim_image_holds_no_wget(tag: str, outcome: Outcome) -> None:
+    text = f"FROM mambaorg/micromamba:{tag}\nRUN wget -q https://example.org/model.zip\n"
+    assert judged("program-missing", text).outcome is outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile import options, system
 from envkit.judging.checks import _cuda_stack as stack
@@ -12,6 +12,7 @@ from envkit.judging.checks._outcomes import error, found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Step, Word
+from envkit.versions import Python
 
 # ---------------------------------------------------------------- questions
 
@@ -96,7 +97,7 @@ def _plain(base: Base) -> bool:
     """Whether an image holds few packages of its system: Debian's, Ubuntu's, nvidia/cuda's, Python's slim ones."""
     if not base.sure or base.digest:
         return False
-    slim = base.family == "python" and "slim" in base.tag
+    slim = (base.family == "python" or base.repository == "mambaorg/micromamba") and "slim" in base.tag
     return slim or (base.family in ("os", "nvidia") and bool(re.match(r"(?:debian|ubuntu)\d", stack.said(base.os))))
 
 
@@ -118,17 +119,29 @@ _MAY_BRING = pattern(
     r"|google-.*|docker.*|cuda.*|nvidia.*|tensorrt.*|snapd|ansible.*|buildah|podman|code.*|.*-minimal|openjdk.*|default-j.*|maven|gradle|php.*|ruby.*"
     r"|apache.*|mysql.*|postgres.*|software-properties-common|cloud-.*|azure-.*|aws.*|gh|hub|etckeeper|build-dep|pbuilder|sbuild|ca-certificates-.*"
 )
+_HUB_SINCE = Python("3.9")  # for an older one pip takes huggingface-hub before 1.0
 _BRINGS_ALL = frozenset({"dpkg", "conda", "mamba", "micromamba", "tar", "make", "apk", "snap", "brew", "nix", "alien"})
 
 
 def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
     """A program that a RUN starts was installed before.  Source: the packages of Debian's, Ubuntu's, Python's slim and
-    NVIDIA's images."""
+    NVIDIA's images; the programs that releases of huggingface-hub name."""
     need_stages(dockerfile)
     asked = 0
     told: set[tuple[str, Span]] = set()
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
+        for word, brought in _renamed(dockerfile, stage):
+            asked += 1
+            if (word.text, word.span) not in told:
+                told.add((word.text, word.span))
+                yield error(
+                    f"{brought.name} has brought no huggingface-cli since its release 1.0, and here the newest is "
+                    "installed, so that the build ends here",
+                    word.span,
+                    {f"the newest {brought.name}": brought.span.place},
+                    "call `hf` in its place: `hf download ...`, `hf auth login ...`",
+                )
         if not _plain(stage.base):
             continue
         asked += 1
@@ -144,6 +157,56 @@ def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
                 f"install it before: `apt-get install -y {_PROGRAMS[name]}`",
             )
     skip_if(not asked, "which programs the base holds is not known")
+
+
+# What requires neither huggingface-hub nor a package that bounds it.
+_BESIDE = options.names(
+    "pip setuptools wheel uv hf-transfer hf-xet tqdm requests numpy runpod fastapi uvicorn boto3 packaging ninja "
+    "jupyterlab opencv-python opencv-python-headless pillow torch torchvision torchaudio"
+)
+
+
+def _renamed(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Word, Install]]:
+    """The first call of huggingface-cli where the newest huggingface-hub is surely there.  Source: entry_points.txt of
+    huggingface-hub 0.36.2, which has it, and of 1.0.1, which has not."""
+    hub: Install | None = None
+    before: list[Install] = []
+    base = stage.base
+    empty = base.family in ("os", "nvidia", "python") and base.sure and not base.digest
+    for step in dockerfile.steps_of(stage.index):
+        if step.copy is not None and (step.copy.source_stage is not None or step.copy.image):
+            return
+        if step.name != "RUN":
+            continue
+        if step.unread:
+            return
+        for at, (command, own) in enumerate(installs_of(step)):
+            pythons = [one for one in own if one.manager not in ("apt", "dnf", "apk")]
+            hub = _newest_hub(pythons, before, empty) or (None if pythons else hub)
+            before += pythons
+            word = command.words[0]
+            if word.text == "huggingface-cli" and hub is not None and command.sure and not forgiven(step, at):
+                yield word, hub
+                return
+        if len(step.installs) > sum(len(own) for _, own in installs_of(step)):  # what a list brings
+            return
+
+
+def _newest_hub(own: Sequence[Install], before: Sequence[Install], empty: bool) -> Install | None:
+    """The huggingface-hub of one command where it surely is the newest: nothing beside it or before it may hold it.
+
+    ``empty`` says that the base has none; what is there already stays, unless it is to be upgraded.
+    """
+    hub = next((one for one in own if one.name == "huggingface-hub"), None)
+    if hub is None or not hub.sure or hub.marker or hub.url or hub.constraint or hub.locked or hub.index:
+        return None
+    newest = not re.search(r"[<~!]|==", hub.specifier) and not hub.version
+    living = bool(hub.python) and Python(hub.python) >= _HUB_SINCE
+    beside = [one for one in own if one is not hub]
+    upgraded = "--upgrade" in hub.options
+    others = [*beside, *(() if upgraded else before)]
+    free = all(one.name in _BESIDE and one.prefix == hub.prefix for one in others)
+    return hub if newest and living and free and (empty or upgraded) and hub.manager in ("pip", "uv") else None
 
 
 def _uses(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[str, Word, str]]:

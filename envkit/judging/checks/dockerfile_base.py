@@ -57,7 +57,7 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     if not base.sure:
         if base.reference and "$" not in base.reference and _given(base, dockerfile):
             return ""
-        if _one_of_the_stages(base, dockerfile):
+        if _one_of_the_stages(base, dockerfile) or _place_alone(base, dockerfile):
             return ""
         return f"the base {_written(base, dockerfile)} holds an argument without a default, so the file names no base"
     stands_in = _STAND_IN.search(base.tag or base.repository.rpartition("/")[2])
@@ -80,6 +80,12 @@ def _given(base: Base, dockerfile: Dockerfile) -> bool:
     written = _written(base, dockerfile)
     names = set(re.findall(r"\$\{?(\w+)", written))
     return bool(names) and names <= {"TARGETARCH", "TARGETPLATFORM", "TARGETOS", "BUILDPLATFORM", "BUILDARCH"}
+
+
+def _place_alone(base: Base, dockerfile: Dockerfile) -> bool:
+    """Whether what is not given of a base is the registry alone, which no version hangs on: $REGISTRY/team/base:1.2."""
+    place, _, rest = _written(base, dockerfile).partition("/")
+    return bool(re.search(r"[$]", place)) and "$" not in rest and bool(re.search(r":[^:/]*\d|@sha256:", rest))
 
 
 def _one_of_the_stages(base: Base, dockerfile: Dockerfile) -> bool:

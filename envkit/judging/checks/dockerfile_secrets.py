@@ -26,6 +26,10 @@ _STORED = pattern(
     r"(password|_authToken|aws_secret_access_key|key|auth)[\"']?(?:\s*[:=]\s*|\s+)[\"']?([^\s\"',]{6,200})",
     re.IGNORECASE,
 )
+# Of these the ones that hold nothing but that, and the private keys of ssh.
+_HELD = pattern(
+    r"(?:^|/)(?:\.netrc|\.pypirc|\.git-credentials|\.pgpass|\.aws/credentials|kaggle\.json|id_(?:rsa|dsa|ecdsa|ed25519))\Z"
+)
 # A name of a variable that holds the password itself, which may be a word that a person chose.
 _PASSWORD = pattern(r"(?:^|_)PASSW(?:OR)?D\Z", re.IGNORECASE)
 # Jupyter's own functions, which take the password that its server asks for.
@@ -62,7 +66,32 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
                     yield finding
             before = command
     yield from _passed(dockerfile, told)
+    copied = list(_copied(dockerfile))
+    yield from copied
+    asked += len(copied)
     skip_if(not asked, "the file sets no variable and runs nothing")
+
+
+def _copied(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A file of credentials that COPY or ADD puts into a layer of the image."""
+    for index in dockerfile.lineage:
+        for step in dockerfile.stages[index].steps:
+            copy = step.copy
+            if copy is None or copy.source_stage is not None or copy.image:
+                continue
+            for source in copy.sources:
+                name = source.rpartition("/")[2]
+                into = copy.target.rstrip("/")
+                places = (source, into, f"{into}/{name}")
+                held = next((place for place in places if _HELD.search(place)), "")
+                if held and "://" not in source:
+                    yield found(
+                        f"{held.rpartition('/')[2]} holds credentials, and a layer of the image keeps it",
+                        copy.span,
+                        Severity.WARNING,
+                        "mount it where it is needed, `RUN --mount=type=secret,id=NAME,target=PATH`, or at run time",
+                    )
+                    break
 
 
 def _passed(dockerfile: Dockerfile, told: set[Span]) -> Iterator[Finding]:
