@@ -85,6 +85,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("unseen", 80, ("both", "later", "fresh")),
         ("beyond", 70, ("both", "later", "fresh", "unseen")),
         ("novel", 80, ("both", "later", "fresh", "unseen", "beyond")),
+        ("batches", 75, ("both", "later", "fresh", "unseen", "beyond", "novel")),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(
