@@ -38,6 +38,8 @@ _OF_MAKE = re.compile(r"g?make(?:\[\d{1,3}\])?: (?:\*\*\*|\[|Entering|Leaving)")
 _STOPPED = re.compile(r"g?make(?:\[\d{1,3}\])?: \*\*\* ")
 _TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[")
 _IGNORING = re.compile(r"\.\.\.ignoring$")  # of Ansible
+_PLAN = re.compile(r"1\.\.(?P<all>\d{1,6})\s*$")  # of TAP
+_TAP_OK = re.compile(r"ok \d{1,6}\b|not ok \d{1,6}\b.{0,300} # (?:TODO|SKIP)\b", re.IGNORECASE)
 _TODO = re.compile(r"not ok \d{1,6}\b.{0,300} # (?:TODO|SKIP)\b", re.IGNORECASE)  # TAP
 _DIAGNOSTIC = re.compile(r"#|\s{2,}")
 _USAGE = re.compile(r"(?:usage|Usage|USAGE): ?")
@@ -63,6 +65,13 @@ _STEP = re.compile(r"\$ \S")
 _AFTER_STEPS = re.compile(
     r"Running after_script|Uploading artifacts|Cleaning up project|ERROR: Job failed|Job succeeded"
 )
+# steps of a workflow: one that failed is followed by others than those of its end only where it may fail
+_RUN = re.compile(r"##\[group\]Run (?P<what>.{1,300})")
+_STEP_FAILED = re.compile(r"##\[error\]Process completed with exit code \d{1,3}\.")
+_AT_END = re.compile(
+    r"(?i)upload|artifact|report|\blogs?\b|notif|slack|cache|coverage|codecov|\b(?:cat|tail|ls|df|free|echo|dmesg|rm|curl)\b"
+    r"|clean|down\b|stop\b|if:"
+)
 # what the outermost frame says last of a run that it counts as good, whatever a part of it printed
 _GOOD = re.compile(
     r"(?:.{0,120} - Marking task as SUCCESS\b.{0,400}"
@@ -74,7 +83,7 @@ _HINTS = (
     "=== RUN", "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
-    "Finished: SUCCESS", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
+    "Finished: SUCCESS", "##[error]", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
 )  # fmt: skip
 # a step of a build, its end, and the end of the build: a step that was done failed nothing that counts
 _BUILD_STEP = re.compile(r"#(?P<name>\d{1,4}) \d{1,6}\.\d{1,3} ")
@@ -139,6 +148,10 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
                 begun = 0
     yield from _went_past(lines)
     yield from _built(lines)
+    yield from _may_fail(lines)
+    plan = next((int(found["all"]) for line in lines.values() if (found := _PLAN.match(line.text))), 0)
+    if plan and sum(_TAP_OK.match(line.text) is not None for line in lines.values()) == plan:
+        yield min(lines), max(lines)
     task = made = 0
     stopped = any(_STOPPED.match(line.text) for line in lines.values())
     for number, line in lines.items():
@@ -160,6 +173,15 @@ def _went_past(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         end = next((number for number, text in texts.items() if _AFTER_STEPS.match(text)), max(lines) + 1)
         last = max((number for number, text in texts.items() if number < end and _STEP.match(text)), default=0)
         yield begun, last - 1
+
+
+def _may_fail(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """The steps of a workflow that failed and after which its next steps were run all the same."""
+    begun = {n: found["what"] for n, line in lines.items() if (found := _RUN.search(line.raw))}
+    for failed in (n for n, line in lines.items() if _STEP_FAILED.search(line.raw)):
+        first = max((n for n in begun if n < failed), default=0)
+        if first and any(n > failed and not _AT_END.search(what) for n, what in begun.items()):
+            yield first, failed
 
 
 def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:

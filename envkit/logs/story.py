@@ -23,17 +23,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from envkit.logs.ends import (
+    ILL,
+    INNOCENT,
+    holds,
+    stays,
+)
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
 from envkit.logs.segments import silent
 from envkit.logs.survived import (
     AWAITED,
-    ILL,
-    INNOCENT,
-    holds,
     is_ignored,
     noted_again,
     read_backwards,
-    stays,
     without,
 )
 

@@ -8,9 +8,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from envkit.logs.codes import exception_causes
+from envkit.logs.ends import (
+    ANYHOW,
+    CLOSES,
+    EXIT_0,
+    ILL,
+    INNOCENT,
+    MET,
+    SAYS,
+    STATUS_0,
+    STEADY,
+    STEPS,
+    TRACKER,
+    bad_end,
+    bad_words,
+    chain_of,
+    holds,
+    is_caught,
+    is_output,
+    is_reported,
+    leads,
+    same_process,
+    service,
+    stays,
+    tag_of,
+)
+from envkit.logs.goes_on import (
+    carried_on,
+    ends_process,
+    is_row,
+    of_kill,
+    open_end,
+    replaced_by,
+    session_went_on,
+    taken_over,
+    went_on_as_before,
+)
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
 
 # what a program prints at each of its steps
@@ -23,38 +58,9 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 _PLAIN = re.compile(
     r"(?=\w)(?=.{0,200}[a-z]{2}.{0,80}\d|.{0,300}\d.{0,80}[a-z]{2})(?!.{0,400}(?i:error|fail|warn|exception|traceback|abort|killed|signal|nccl))"
 )
-_STEPS = 2  # so many are no accident
 _GOES_ON = re.compile(
     r"(?i)\bskipp(?:ed|ing)\b|\bretrying\b|\bfall(?:ing|s)? back\b|\bfell back\b|\bcontinuing\b|\bpruned\b"
 )
-ILL = re.compile(
-    r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
-    r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
-    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
-)
-# counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
-_ZERO = re.compile(
-    r"(?i)\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
-    r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
-    r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
-    r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
-)
-# words that no program ends with that ended well
-_BAD_END = re.compile(
-    r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
-    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
-    r"|\bnot (?:available|supported|found)\b|\bmissing\b|\bHTTP/[\d.]{1,4}\"? 5\d\d\b|\| 5\d\d \|"
-)
-# words by which a program says that it will not go on, whatever else stands beside them
-_GIVES_UP = re.compile(
-    r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
-    r"|\bcannot (?:go on|continue|proceed|serve|train|start|run)\b"
-    r"|\bno \w{1,40} after \d{1,6} (?:tries|attempts|polls|retries)\b|\bwill not (?:start|run|serve|train)\b"
-    r"|\b(?:no|none) (?:\w{1,20} ){0,4}(?:fits?|work(?:s|ed)|(?<!were )left|remains?|can be used)\b"
-    r"|\b(?:job|run|program) ends\b"
-)
-# what TensorFlow reports where nothing is wrong
-_MILD = re.compile(r"Unable to register \w{1,20} factory")
 _OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )device|driver|nvidia|\bhip\b|triton|kernel|memory")
 # the words of a check of arguments, which a library makes before it asks the GPU for anything
 _CHECKED = re.compile(
@@ -70,20 +76,6 @@ _OF_THE_GPU = re.compile(
 _OF_TOOLS = (
     *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
     *("driver-library", "forward-compat", "cuda-init-error-802", "segfault", "watchdog"),
-)
-# what a program says of an error that it handles
-_MET = re.compile(
-    r"(?i)\bcaught\b|\b(?:run|attempt\w*|start\w*|tried?) (?:\w+ ){0,3}again\b|\bAwaitingRetry\b|\btrying (?!to\b)\w"
-    r"|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
-    r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
-    r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
-    r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
-    r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
-    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
-    r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
-    r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
-    r"|\brestart(?:ed|ing)\b|\bnext: \S"
-    r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
 )
 # what it says of one after which it tries something else
 _TRIES = re.compile(
@@ -102,74 +94,45 @@ _OVERCOME = re.compile(
     r"|\battempt #?\d|\bfall(?:s|ing)? ?back\b|\bfell back\b|\bnot (?:up|ready) yet\b|\binstead\b"
     r"|\b(?:is )?(?:taken|busy|in use),? .{0,20}\bus(?:es|ing)\b|\bsleep(?:ing|s)? (?:for )?\d|\bagain in \d"
 )
-_OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
 _STARTED_AGAIN = re.compile(
     r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
     r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
-)
-_TAGGED = re.compile(
-    r"\[[\w .:/-]{1,40}\](?= )|(?!\w*(?:Error|Exception|Warning|WARNING|ERROR)\b)"
-    r"[a-z][\w.-]{0,30}(?: [\w.-]{1,20})?:(?= )"
 )
 _WELL = re.compile(
     r"(?i)\b(?:ok|done|passed|succeeded|success|completed?|finished|exit(?:ed)?(?: with)?(?: code)?:? 0)[.!]?$"
     r"|\bcompleted exit code 0\b|\b(?:finished|succeeded|completed) (?:in|after|successfully)\b"
 )
-_STATUS_0 = r"\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b"
-_EXIT_0 = re.compile(f"(?i){_STATUS_0}")
 # what a run says last that ended well, or a search that settled on something
 _GOOD_END = re.compile(
     r"(?i)\b(?:finished|succeeded|completed|complete(?=[.!]?$)|successful(?:ly)?|saved|exported|written|wrote|uploaded|published"
     r"|recovered|verified|done|passed|converged|rolled out|encoded|rendered)\b"
-    rf"|{_STATUS_0}"
+    rf"|{STATUS_0}"
     r"|\b0 (?:failed|failures|errors)\b|\b(?:best|largest|selected|chosen|settled on)\b"
 )
 _SERVES = re.compile(
     r"(?i)\b(?:listening|running|serving) (?:on|at)\b|\bstartup complete\b|\bserver is (?:up|listening|ready)\b"
 )
-# what is done or written however a run ended
-_ANYHOW = re.compile(r"(?i)\blogs?\b|\bdump|\breport|\bcore\b|\bjob (?:\S{1,40} )?(?:finished|ended|completed)\b|^\+ ")
-_STEADY, _LEAD = 3, 12  # last lines that begin with the same characters
-# where Python begins the traceback of an exception that nobody caught: in a program, a thread or a process of its own
-_OUTERMOST = frozenset((
-    "<module>", "_run_module_as_main", "_run_code", "run", "_bootstrap", "_bootstrap_inner", "_wrap", "wrapper",
-))  # fmt: skip
+_LEAD = 12  # characters with which lines of steady progress begin
 _RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _SHUTS = re.compile(r"(?i)\bshut(?:ting)?[ -]?down\b")
 _FUNCTION = re.compile(r"[a-z]\w{0,60}_\w{1,60}: ")  # of C or C++, which is nobody's name
 # a shell's status of a missing command
 _NOT_FOUND = re.compile(r"(?i)\b(?:exit\w{0,2}|error|status|code)\b.{0,20}\b127\b")
-_CLOSES = re.compile(r"(?i)\b(?:clean|remov|delet|upload|collect|copy|copi|tear|releas|finaliz|shut|epilog|clos)")
 _WORKS = 5  # lines
-_SAYS = 3  # lines before or after the error
 _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
-_TRACKER = re.compile(
-    r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
-    r"|NCCL INFO [\w./]{1,80}:\d{1,6} (?:\(\w{1,80}\) )?-> \d"
-)  # who writes however a program ends, and the calls through which NCCL hands on a result
 # the first of a table, but for what Kubernetes tells of a Pod
 _COLUMN = re.compile(
     r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
 )
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
-# a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's
-_INTRODUCES = re.compile(
-    r"(?!Exception in thread|Process [\w-]{1,60}:$|Error executing job|Exception ignored|During handling|The above"
-    r"|Original |Root Cause|.{0,80}\b(?:rank|worker|engine|training|main|job|script|program)\b)"
-    r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
-    r"|\[[WE] \d{4}-\d\d-\d\d )"
-)
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
 )
-_WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 """Exceptions of a program that was handed nothing, where it expected something."""
-_QUIET = ("", "info", "debug", "notice")  # levels
-INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
 
 @dataclass
@@ -208,12 +171,14 @@ class _End:
         for trace in sorted(self.traces, key=lambda each: -each.line.number):
             if trace not in self.traces:
                 continue
-            mine = _chain(trace, self.traces)
+            mine = chain_of(trace, self.traces)
             own = any(holds(each, line) for each in mine for line in loud)
             if own:
                 continue
             tried = _is_introduced(mine[0], self.seen) or _is_tried_again(mine[0], trace, self.seen)
-            caught = _is_caught(mine[0]) and ends_well(trace.line, mine[0].first, self.events, self.traces, self.seen)
+            where = (trace.line, mine[0].first, self.events, self.traces, self.seen)
+            caught = is_caught(mine[0]) and ends_well(*where)
+            caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
             if (
                 caught
                 or (tried and _worked_past(trace, self.traces, self.seen, loud))
@@ -228,20 +193,20 @@ class _End:
             holds(each, event.line)
             for trace in self.traces
             if trace.within and trace.first.number > event.line.number
-            for each in _chain(trace, self.traces)[:-1]
+            for each in chain_of(trace, self.traces)[:-1]
         )
 
     def _leave(self, traces: Sequence[Traceback], number: int = 0) -> None:
         """Take tracebacks out with those that they were raised out of, their lines and what introduces them; and the
         line of a number."""
-        traces = [each for trace in traces for each in _chain(trace, self.traces)]
+        traces = [each for trace in traces for each in chain_of(trace, self.traces)]
         self.traces = [each for each in self.traces if each not in traces]
         self.gone += traces
         head, tail = (
             tuple(
                 line
                 for line in part
-                if line.number != number and not any(holds(trace, line) or _leads(line, trace) for trace in traces)
+                if line.number != number and not any(holds(trace, line) or leads(line, trace) for trace in traces)
             )
             for part in (self.seen.head, self.seen.tail)
         )
@@ -268,21 +233,6 @@ def read_backwards(
     )
 
 
-def _chain(trace: Traceback, traces: Sequence[Traceback]) -> list[Traceback]:
-    """A traceback behind those that it was raised out of, the first of them first."""
-    found = [trace]
-    while found[0].within:
-        before = [
-            each
-            for each in traces
-            if each.line.process == trace.line.process and each.first.number < found[0].first.number
-        ]
-        if not before:
-            break
-        found.insert(0, max(before, key=lambda each: each.first.number))
-    return found
-
-
 def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, loud: Iterable[Line]) -> bool:
     """Whether the process of a traceback that the program itself printed went on working, and nothing else ended it."""
     if any(other.first.number > trace.line.number for other in traces):
@@ -292,36 +242,22 @@ def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, 
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if same_process(line, trace.line)}
     before = any(n < trace.first.number - 1 and is_output(line) for n, line in lines.items())
     after = [line for n, line in lines.items() if n > trace.line.number and not _GOES_WITH.match(line.text)]
-    if any(ILL.search(line.text) or _bad_end(line) for line in after):
+    if any(ILL.search(line.text) or bad_end(line) for line in after):
         return False
-    return len([line for line in after if is_output(line)]) >= (1 if before else _STEPS)
+    return len([line for line in after if is_output(line)]) >= (1 if before else STEPS)
 
 
 def _is_introduced(trace: Traceback, seen: FileSeen) -> bool:
     """Whether a line of the program's own says what the traceback below it is."""
-    return any(_leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
+    return any(leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
 
 
 def _is_tried_again(first: Traceback, last: Traceback, seen: FileSeen) -> bool:
     """Whether the program, which had printed something before, says just behind a traceback what it does about it."""
     lines = [line for line in (*seen.head, *seen.tail) if same_process(line, first.first)]
-    after = [line for line in lines if 0 < line.number - last.line.number <= _SAYS and is_output(line)]
+    after = [line for line in lines if 0 < line.number - last.line.number <= SAYS and is_output(line)]
     before = any(line.number < first.first.number and is_output(line) for line in lines)
     return before and any(_TRIES.search(line.text) for line in after)
-
-
-def _bad_end(line: Line) -> bool:
-    """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
-    if _MILD.search(line.text):
-        return False
-    bad = _bad_words(line.text) and _MET.search(line.text) is None
-    return bad or _GIVES_UP.search(line.text) is not None
-
-
-@lru_cache(1 << 12)
-def _bad_words(text: str) -> bool:
-    """Whether a text tells of an end that was not good, whatever it counts that did not happen."""
-    return _BAD_END.search(_ZERO.sub(" ", text)) is not None
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -330,20 +266,18 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     lasting = event.role is not Role.ROOT or (event.category in INNOCENT and not _only_noted(event.line))
     if lasting or any(event.has(trait) for trait in ("late", "warning")):
         return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    if own is not None and ends_process(chain_of(own, traces)[0], seen):
+        return False
     at = event.line.number
     after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
     steps = went_on(event.line, seen, traces)
-    again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > _STEPS
-    if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else _STEPS):
+    again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > STEPS
+    if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else STEPS):
         return False
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if not later:
-        if (
-            seen.tail
-            and seen.tail[-1].number > at
-            and _bad_end(seen.tail[-1])
-            and not _COLUMN.match(seen.tail[-1].text)
-        ):
+        if seen.tail and seen.tail[-1].number > at and bad_end(seen.tail[-1]) and not _COLUMN.match(seen.tail[-1].text):
             return False
         loud = (line for line in seen.loud if line.number > at)
         return not any(ILL.search(line.text) for line in (*after.values(), *loud)) and not any(
@@ -352,7 +286,7 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
             if other.line.file == seen.name
         )
     ends = next((each for each in later if each.line.process == event.line.process and each.kind), None)
-    if ends is None or (steps and ends.first.number < steps[:_STEPS][-1]):
+    if ends is None or (steps and ends.first.number < steps[:STEPS][-1]):
         return False
     return not any(other.category not in INNOCENT and holds(ends, other.line) for other in events)
 
@@ -370,6 +304,9 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
+    general = (session_went_on, went_on_as_before, is_row, of_kill, replaced_by, open_end)
+    if any(asked(event, events, traces, seen) for asked in general):
+        return True
     if stays(event) and event.line.level not in ("info", "debug"):
         return _handled(event, events, traces, seen)
     ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived, _ended_well)
@@ -383,21 +320,15 @@ def _child_outlived(event: Event, events: Sequence[Event], traces: Sequence[Trac
         return False
     at = own.line.number
     lines = {line.number: line for line in (*seen.head, *seen.tail)}
-    before = {_tag(line.text) for n, line in lines.items() if n < own.first.number} - {""}
+    before = {tag_of(line.text) for n, line in lines.items() if n < own.first.number} - {""}
     after = [line for n, line in sorted(lines.items()) if n > at]
     roots = (other.line.number for other in events if other.role is Role.ROOT and other.line.file == seen.name)
     if any(n > at for n in roots) or any(trace.first.number > at for trace in traces):
         return False
-    if any(ILL.search(line.text) or _bad_end(line) or _CLOSES.search(line.text) for line in after):
+    if any(ILL.search(line.text) or bad_end(line) or CLOSES.search(line.text) for line in after):
         return False
-    mine = [line for line in after if is_output(line) and _tag(line.text)]
-    return len(mine) > _STEPS and any(_tag(line.text) in before and line.text[:1] == "[" for line in mine)
-
-
-def _is_caught(first: Traceback) -> bool:
-    """Whether somebody caught the exception of a traceback and printed it: it begins where that was, and not where
-    Python begins that of one that nobody caught."""
-    return bool(first.frames) and first.frames[0].function.rpartition(".")[2] not in _OUTERMOST
+    mine = [line for line in after if is_output(line) and tag_of(line.text)]
+    return len(mine) > STEPS and any(tag_of(line.text) in before and line.text[:1] == "[" for line in mine)
 
 
 def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -407,9 +338,9 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     if event.has("order") or (event.has("late") and event.category in INNOCENT):  # who was asked to end may end well
         return False
     own = next((trace for trace in traces if holds(trace, event.line)), None)
-    if own is not None and not _is_caught(_chain(own, traces)[0]):
+    if own is not None and not is_caught(chain_of(own, traces)[0]):
         return False
-    last, first = (event.line, event.line) if own is None else (own.line, _chain(own, traces)[0].first)
+    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
     return ends_well(last, first, [other for other in events if other != event], traces, seen)
 
 
@@ -429,62 +360,56 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     after = [each for n, each in sorted(lines.items()) if n > last]
     started = max((each.number for each in after if _STARTED_AGAIN.search(each.text)), default=0)
     for each in after:
-        if each.number <= started or each.number in warned or _EXIT_0.search(each.text):
+        if each.number <= started or each.number in warned or EXIT_0.search(each.text):
             continue
-        if ILL.search(each.text) or _bad_end(each) or _SHUTS.search(each.text):
+        if ILL.search(each.text) or bad_end(each) or _SHUTS.search(each.text):
             return False
     said = [replace(each, text=each.text.lstrip()) if each.level else each for each in after]
-    mine = [each for each in said if is_output(each) and same_process(each, line) and not _TRACKER.match(each.text)]
+    mine = [each for each in said if is_output(each) and same_process(each, line) and not TRACKER.match(each.text)]
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     before = any(n < first.number and is_output(each) for n, each in lines.items())
-    if len(mine) < _STEPS or not (before or line.level or not _RAISED.match(line.text)):
+    if len(mine) < STEPS or not (before or line.level or not _RAISED.match(line.text)):
         return False
-    whose = "" if _FUNCTION.match(line.text) or _RAISED.match(line.text) else _tag(line.text)
-    again = not whose or any(_tag(each.text) == whose for each in mine)
-    leads = {_NUMBERS.sub("0", each.text)[:_LEAD] for each in mine[-_STEADY:]}
-    steady = len(mine) > _STEADY and (len(leads) == 1 or all(_STEP.search(each.text) for each in mine[-_STEADY:]))
+    whose = "" if _FUNCTION.match(line.text) or _RAISED.match(line.text) else tag_of(line.text)
+    again = not whose or any(tag_of(each.text) == whose for each in mine)
+    begun = {_NUMBERS.sub("0", each.text)[:_LEAD] for each in mine[-STEADY:]}
+    steady = len(mine) > STEADY and (len(begun) == 1 or all(_STEP.search(each.text) for each in mine[-STEADY:]))
     serves = any(_SERVES.search(each.text) for each in mine)
     good = any(
-        _GOOD_END.search(each.text) and not _ANYHOW.search(each.text) and not _CLOSES.search(each.text)
-        and (again or not _tag(each.text))
-        for each in mine[-_STEADY:]
+        _GOOD_END.search(each.text) and not ANYHOW.search(each.text) and not CLOSES.search(each.text)
+        and (again or not tag_of(each.text))
+        for each in mine[-STEADY:]
     )  # fmt: skip
     return good or (again and (steady or serves))
 
 
 def _ended_so(event: Event, seen: FileSeen) -> bool:
     """Whether the last line of the same job or part of a run, by what it begins with, says that it ended well."""
-    tag = _tag(event.line.text)
+    tag = tag_of(event.line.text)
     if event.role is not Role.ROOT or not tag or event.line.source == "kernel":
         return False
-    mine = [line for line in (*seen.head, *seen.tail) if line.number > event.line.number and _tag(line.text) == tag]
-    return bool(mine) and _WELL.search(mine[-1].text) is not None and not _bad_end(mine[-1])
+    mine = [line for line in (*seen.head, *seen.tail) if line.number > event.line.number and tag_of(line.text) == tag]
+    return bool(mine) and _WELL.search(mine[-1].text) is not None and not bad_end(mine[-1])
 
 
 def ended_badly_so(line: Line, seen: FileSeen) -> bool:
     """Whether the last line of the same job, shard or part of a run says that it did not end well."""
-    tag = _tag(line.text)
-    mine = [each for each in (*seen.head, *seen.tail) if each.number > line.number and _tag(each.text) == tag]
-    return bool(tag and mine) and (_bad_end(mine[-1]) or ILL.search(mine[-1].text) is not None)
+    tag = tag_of(line.text)
+    mine = [each for each in (*seen.head, *seen.tail) if each.number > line.number and tag_of(each.text) == tag]
+    return bool(tag and mine) and (bad_end(mine[-1]) or ILL.search(mine[-1].text) is not None)
 
 
 def _fell_silent(line: Line, seen: FileSeen) -> bool:
     """Whether a job or worker in brackets says nothing more after a line, while its siblings go on without a word of
     it."""
-    tag = _tag(line.text)
+    tag = tag_of(line.text)
     if tag[:1] != "[" or not re.search(r"\d", tag):
         return False
     after = [each.text for each in (*seen.head, *seen.tail) if each.number > line.number]
-    tags = {_tag(text) for text in after} - {""}
+    tags = {tag_of(text) for text in after} - {""}
     kin = re.sub(r"\d+", "0", tag)
     siblings = tags and tag not in tags and all(re.sub(r"\d+", "0", each) == kin for each in tags)
-    return bool(siblings) and not any(_MET.search(text) or _GOES_ON.search(text) for text in (line.text, *after))
-
-
-def _tag(text: str) -> str:
-    """What a line begins with that tells whose it is, as "[array 12_0]" or "job b:"; "" for a line without."""
-    found = _TAGGED.match(text)
-    return found[0] if found else ""
+    return bool(siblings) and not any(MET.search(text) or _GOES_ON.search(text) for text in (line.text, *after))
 
 
 def _asked_in_passing(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -495,7 +420,7 @@ def _asked_in_passing(event: Event, traces: Sequence[Traceback], seen: FileSeen)
     after = [line for _, line in sorted(lines.items()) if re.search(r"\w\w", line.text)]
     if not after or any(_NOT_FOUND.search(line.text) for line in after):
         return False
-    return is_output(after[0]) and not ILL.search(after[0].text) and not _bad_end(after[0])
+    return is_output(after[0]) and not ILL.search(after[0].text) and not bad_end(after[0])
 
 
 def _installed(event: Event, seen: FileSeen) -> bool:
@@ -521,7 +446,7 @@ def overcome(
     """Whether the next lines say that an error was met by a wait, another try or another way, and the log goes on after
     the last such one to an end that tells of nothing else."""
     after = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud) if each.number > line.number}
-    near = {line.number: line} | {n: each for n, each in after.items() if n <= line.number + _SAYS}
+    near = {line.number: line} | {n: each for n, each in after.items() if n <= line.number + SAYS}
     met = next((n for n in sorted(near) if _OVERCOME.search(near[n].text)), None)
     if met is None or any(trace.first.number > line.number for trace in traces if trace.line.file == seen.name):
         return False
@@ -532,14 +457,8 @@ def overcome(
     # of lines that are equal the reader makes one event
     rest = [each for n, each in sorted(after.items()) if n > last and each.text != line.text]
     rest = [each for each in rest if not _OVERCOME.search(each.text)]
-    bad = any(ILL.search(each.text) or _bad_end(each) for each in rest)
+    bad = any(ILL.search(each.text) or bad_end(each) for each in rest)
     return bool(rest) and not bad and is_output(rest[-1])
-
-
-def service(line: Line) -> str:
-    """The service whose line it is in the output of docker compose or of a supervisor of several programs."""
-    found = _OF_SERVICE.match(line.raw)
-    return found["service"] if found else ""
 
 
 def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -557,13 +476,13 @@ def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen,
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
     if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
         return True
-    again = next((n for n in sorted(lines) if n <= at + _SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
+    again = next((n for n in sorted(lines) if n <= at + SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
     if again is None or any(trace.first.number > at for trace in traces):
         return False
     if any(other.role is Role.ROOT and other.line.number > at for other in events):
         return False
     after = [line for n, line in lines.items() if n > again]
-    return sum(map(is_output, after)) >= _WORKS and not any(ILL.search(x.text) or _bad_end(x) for x in after)
+    return sum(map(is_output, after)) >= _WORKS and not any(ILL.search(x.text) or bad_end(x) for x in after)
 
 
 def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -583,7 +502,7 @@ def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback
     between = [line for line in (*seen.head, *seen.tail) if at < line.number < ends[0].first.number]
     inside = {n for trace in later for n in range(trace.first.number, trace.line.number + 1)}
     worked = any(
-        same_process(line, event.line) and is_output(line) and line.number not in inside and not _bad_words(line.text)
+        same_process(line, event.line) and is_output(line) and line.number not in inside and not bad_words(line.text)
         for line in between
     )
     worked = worked or (own is None and _ROW.match(event.line.text) is not None)
@@ -606,15 +525,15 @@ def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
     begin, end = (event.line.number,) * 2 if trace is None else (trace.first.number, trace.line.number)
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
     mine = {n: line for n, line in lines.items() if same_process(line, event.line)}
-    said = [line for n, line in mine.items() if begin - _SAYS <= n < begin or end < n <= end + _SAYS]
+    said = [line for n, line in mine.items() if begin - SAYS <= n < begin or end < n <= end + SAYS]
     lone = [event.line] if trace is None else []
-    met = AWAITED if stays(event) else _MET
+    met = AWAITED if stays(event) else MET
     if not any(met.search(line.text) for line in (*lone, *said)):
         return False
     if any(other.first.number > end for other in traces if other.line.file == seen.name):
         return False
     after = [line for n, line in sorted(lines.items()) if n > end]
-    bad = any(ILL.search(line.text) or (_bad_words(line.text) and not _MET.search(line.text)) for line in after)
+    bad = any(ILL.search(line.text) or (bad_words(line.text) and not MET.search(line.text)) for line in after)
     return bool(after) and not bad
 
 
@@ -627,7 +546,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
     own = next((trace for trace in traces if holds(trace, event.line)), None)
-    if own is not None and not _is_reported(_chain(own, traces)[0], seen):
+    if own is not None and not is_reported(chain_of(own, traces)[0], seen):
         return False
     at = event.line.number if own is None else own.line.number
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
@@ -648,13 +567,13 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         and number not in beside
         and line.text not in said
         and not _GOES_WITH.match(line.text)
-        and not _TRACKER.match(line.text)
+        and not TRACKER.match(line.text)
     }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     first = not _only_noted(event.line) and not any(number < at and is_output(line) for number, line in lines.items())
-    least = _STEPS if first or own is not None else 1
+    least = STEPS if first or own is not None else 1
     install = event.signature.id.startswith("install-")
-    closes = (_CLOSES.search(each.text) or _ANYHOW.search(each.text) for each in after.values())
+    closes = (CLOSES.search(each.text) or ANYHOW.search(each.text) for each in after.values())
     if install or (first and not event.has("warning")) or len(after) < least or all(closes):
         return False
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
@@ -663,7 +582,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     if any(other.role is Role.CASCADE and other.category == "insufficient-evidence" and other.line.number > at
            for other in events):  # fmt: skip
         return False  # a wrapper tells that something failed
-    return not any(ILL.search(line.text) or _bad_end(line) for line in after.values())
+    return not any(ILL.search(line.text) or bad_end(line) for line in after.values())
 
 
 def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -671,7 +590,7 @@ def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], see
     it."""
     if event.role is not Role.ROOT or event.category in INNOCENT or event.has("late"):
         return False
-    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS) or not _MET.search(event.line.text):
+    if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS) or not MET.search(event.line.text):
         return False
     if not traces or any(holds(trace, event.line) for trace in traces):
         return False
@@ -700,15 +619,6 @@ def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
         rest.add(after.number)
         line = after
     return rest
-
-
-def _is_reported(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether the program wrote it, behind a line of its own that warns: Python itself writes none with a level."""
-    before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
-    return bool(trace.first.level) or any(
-        (line.level.lower() not in _QUIET or _INTRODUCES.match(line.text)) and same_process(line, trace.first)
-        for line in before
-    )
 
 
 def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event], *, anyone: bool = False) -> bool:
@@ -778,30 +688,9 @@ def is_check(message: str) -> bool:
     return bool(_CHECKED.search(message)) and not _OF_THE_GPU.search(message)
 
 
-def stays(event: Event) -> bool:
-    """Whether it tells of a fault with which its process cannot go on: each later call of CUDA fails by it."""
-    return event.has("sticky") or event.has("device")
-
-
-def same_process(line: Line, other: Line) -> bool:
-    """Whether two lines may be of one process: only one of them may say a process number."""
-    pids = {line.pid, other.pid} - {None}
-    return (line.file, line.host, line.rank) == (other.file, other.host, other.rank) and len(pids) < 2
-
-
-def is_output(line: Line) -> bool:
-    """Whether it is what a program prints of its work, and no warning."""
-    return line.level.lower() in _QUIET and not _WARNS.search(line.text)
-
-
 def _only_noted(line: Line) -> bool:
     """Whether a logger noted it as something that does not end the program."""
     return line.level.lower() in ("info", "debug", "notice", "warn", "warning")
-
-
-def holds(trace: Traceback, line: Line) -> bool:
-    """Whether a line stands within a traceback, its exception's message included."""
-    return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
 
 
 def without(seen: FileSeen, traces: Sequence[Traceback], number: int = 0) -> FileSeen:
@@ -812,14 +701,9 @@ def without(seen: FileSeen, traces: Sequence[Traceback], number: int = 0) -> Fil
     kept = (
         line
         for line in seen.loud
-        if line.number != number and not any(holds(trace, line) or _leads(line, trace) for trace in mine)
+        if line.number != number and not any(holds(trace, line) or leads(line, trace) for trace in mine)
     )
     return replace(seen, loud=tuple(kept))
-
-
-def _leads(line: Line, trace: Traceback) -> bool:
-    """Whether it is the program's own line that introduces a traceback."""
-    return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None
 
 
 def is_ignored(trace: Traceback) -> bool:

@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator
 
 from envkit.logs.codes import exception_causes
+from envkit.logs.ends import (
+    service,
+)
 from envkit.logs.records import Event, Role, Traceback
 from envkit.logs.story import Process, Story
-from envkit.logs.survived import service, words
+from envkit.logs.survived import (
+    words,
+)
 
 Chain = tuple[Traceback, ...]
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal
+from envkit.logs.ends import (
+    service,
+)
 from envkit.logs.records import FileSeen, Hypothesis, Line, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import service
 
 _ENDED = re.compile(r"^(?P<name>[\w.-]{1,80}) (?:exited with code |stopped \(rc=)(?P<code>-?\d{1,3})\b")
 _ABORTING = re.compile(r"^Aborting on container exit|^sending SIGTERM to ")

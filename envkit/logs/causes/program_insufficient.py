@@ -9,15 +9,21 @@ from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
+from envkit.logs.ends import (
+    is_output,
+    same_process,
+    stays,
+)
+from envkit.logs.goes_on import (
+    carried_on,
+    left_open,
+)
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
 from envkit.logs.survived import (
     ended_badly_so,
     ends_well,
-    is_output,
     overcome,
-    same_process,
-    stays,
     went_on,
     works_again,
 )
@@ -293,7 +299,10 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     events, traces = story.events, story.tracebacks
     lines = [
         line for line, seen in loud
-        if not overcome(line, events, traces, seen) and not ends_well(line, line, events, traces, seen)
+        if not overcome(line, events, traces, seen)
+        and not ends_well(line, line, events, traces, seen)
+        and not carried_on(line, line, events, traces, seen)
+        and not left_open(line, events, traces, seen)
     ]  # fmt: skip
     if not lines:
         return

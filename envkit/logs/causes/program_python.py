@@ -12,7 +12,11 @@ from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, 
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
 from envkit.logs.story import Story
-from envkit.logs.survived import STUMBLES, is_check, words
+from envkit.logs.survived import (
+    STUMBLES,
+    is_check,
+    words,
+)
 
 _GPU = re.compile(
     r"\bCUDA(?:_ERROR_\w+)?\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"

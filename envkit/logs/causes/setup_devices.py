@@ -11,10 +11,18 @@ from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._stated import INNOCENT, shortened
 from envkit.logs.causes._tracebacks import events_in, fatal, is_wrapper, short_kind, telling
 from envkit.logs.causes._worded import worded
+from envkit.logs.ends import (
+    ILL,
+    is_output,
+    service,
+)
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
-from envkit.logs.survived import ILL, STUMBLES, is_output, service, words
+from envkit.logs.survived import (
+    STUMBLES,
+    words,
+)
 
 _ID = "cuda-init-no-device"
 _AFTER = (

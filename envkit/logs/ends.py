@@ -1,0 +1,165 @@
+"""Words by which a program, a launcher or a shell tells of an end, good or bad; whose a line or a traceback is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from envkit.logs.records import Event, FileSeen, Line, Traceback
+
+STEPS = 2  # so many are no accident
+ILL = re.compile(
+    r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
+    r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
+    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
+)
+# counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
+ZERO = re.compile(
+    r"(?i)\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
+    r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
+    r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
+    r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
+)
+# words that no program ends with that ended well
+_BAD_END = re.compile(
+    r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
+    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
+    r"|\bnot (?:available|supported|found)\b|\bmissing\b|\bHTTP/[\d.]{1,4}\"? 5\d\d\b|\| 5\d\d \|"
+)
+# words by which a program says that it will not go on, whatever else stands beside them
+_GIVES_UP = re.compile(
+    r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
+    r"|\bcannot (?:go on|continue|proceed|serve|train|start|run)\b"
+    r"|\bno \w{1,40} after \d{1,6} (?:tries|attempts|polls|retries)\b|\bwill not (?:start|run|serve|train)\b"
+    r"|\b(?:no|none) (?:\w{1,20} ){0,4}(?:fits?|work(?:s|ed)|(?<!were )left|remains?|can be used)\b"
+    r"|\b(?:job|run|program) ends\b"
+)
+# what TensorFlow reports where nothing is wrong
+_MILD = re.compile(r"Unable to register \w{1,20} factory")
+# what a program says of an error that it handles
+MET = re.compile(
+    r"(?i)\bcaught\b|\b(?:run|attempt\w*|start\w*|tried?) (?:\w+ ){0,3}again\b|\bAwaitingRetry\b|\btrying (?!to\b)\w"
+    r"|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
+    r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
+    r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
+    r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
+    r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
+    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
+    r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
+    r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
+    r"|\brestart(?:ed|ing)\b|\bnext: \S"
+    r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
+)
+_OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
+_TAGGED = re.compile(
+    r"\[[\w .:/-]{1,40}\](?= )|(?!\w*(?:Error|Exception|Warning|WARNING|ERROR)\b)"
+    r"[a-z][\w.-]{0,30}(?: [\w.-]{1,20})?:(?= )"
+)
+STATUS_0 = r"\bexit(?:ed)?_?(?: with)?(?: ?code| status)?[:= ]{1,2}0\b"
+EXIT_0 = re.compile(f"(?i){STATUS_0}")
+# what is done or written however a run ended
+ANYHOW = re.compile(r"(?i)\blogs?\b|\bdump|\breport|\bcore\b|\bjob (?:\S{1,40} )?(?:finished|ended|completed)\b|^\+ ")
+STEADY = 3  # lines that are more than two of a kind by accident
+# where Python begins the traceback of an exception that nobody caught: in a program, a thread or a process of its own
+_OUTERMOST = frozenset((
+    "<module>", "_run_module_as_main", "_run_code", "run", "_bootstrap", "_bootstrap_inner", "_wrap", "wrapper",
+))  # fmt: skip
+CLOSES = re.compile(r"(?i)\b(?:clean|remov|delet|upload|collect|copy|copi|tear|releas|finaliz|shut|epilog|clos)")
+SAYS = 3  # lines before or after the error
+TRACKER = re.compile(
+    r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
+    r"|NCCL INFO [\w./]{1,80}:\d{1,6} (?:\(\w{1,80}\) )?-> \d"
+)  # who writes however a program ends, and the calls through which NCCL hands on a result
+# a line of a program's own that says what the traceback below it is, and no line of Python's, Hydra's or a launcher's
+_INTRODUCES = re.compile(
+    r"(?!Exception in thread|Process [\w-]{1,60}:$|Error executing job|Exception ignored|During handling|The above"
+    r"|Original |Root Cause|.{0,80}\b(?:rank|worker|engine|training|main|job|script|program)\b)"
+    r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
+    r"|\[[WE] \d{4}-\d\d-\d\d )"
+)
+_WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
+QUIET = ("", "info", "debug", "notice")  # levels
+INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
+
+
+def chain_of(trace: Traceback, traces: Sequence[Traceback]) -> list[Traceback]:
+    """A traceback behind those that it was raised out of, the first of them first."""
+    found = [trace]
+    while found[0].within:
+        before = [
+            each
+            for each in traces
+            if each.line.process == trace.line.process and each.first.number < found[0].first.number
+        ]
+        if not before:
+            break
+        found.insert(0, max(before, key=lambda each: each.first.number))
+    return found
+
+
+def bad_end(line: Line) -> bool:
+    """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
+    if _MILD.search(line.text):
+        return False
+    bad = bad_words(line.text) and MET.search(line.text) is None
+    return bad or _GIVES_UP.search(line.text) is not None
+
+
+@lru_cache(1 << 12)
+def bad_words(text: str) -> bool:
+    """Whether a text tells of an end that was not good, whatever it counts that did not happen."""
+    return _BAD_END.search(ZERO.sub(" ", text)) is not None
+
+
+def is_caught(first: Traceback) -> bool:
+    """Whether somebody caught the exception of a traceback and printed it: it begins where that was, and not where
+    Python begins that of one that nobody caught."""
+    return bool(first.frames) and first.frames[0].function.rpartition(".")[2] not in _OUTERMOST
+
+
+def tag_of(text: str) -> str:
+    """What a line begins with that tells whose it is, as "[array 12_0]" or "job b:"; "" for a line without."""
+    found = _TAGGED.match(text)
+    return found[0] if found else ""
+
+
+def service(line: Line) -> str:
+    """The service whose line it is in the output of docker compose or of a supervisor of several programs."""
+    found = _OF_SERVICE.match(line.raw)
+    return found["service"] if found else ""
+
+
+def is_reported(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether the program wrote it, behind a line of its own that warns: Python itself writes none with a level."""
+    before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
+    return bool(trace.first.level) or any(
+        (line.level.lower() not in QUIET or _INTRODUCES.match(line.text)) and same_process(line, trace.first)
+        for line in before
+    )
+
+
+def stays(event: Event) -> bool:
+    """Whether it tells of a fault with which its process cannot go on: each later call of CUDA fails by it."""
+    return event.has("sticky") or event.has("device")
+
+
+def same_process(line: Line, other: Line) -> bool:
+    """Whether two lines may be of one process: only one of them may say a process number."""
+    pids = {line.pid, other.pid} - {None}
+    return (line.file, line.host, line.rank) == (other.file, other.host, other.rank) and len(pids) < 2
+
+
+def is_output(line: Line) -> bool:
+    """Whether it is what a program prints of its work, and no warning."""
+    return line.level.lower() in QUIET and not _WARNS.search(line.text)
+
+
+def holds(trace: Traceback, line: Line) -> bool:
+    """Whether a line stands within a traceback, its exception's message included."""
+    return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
+
+
+def leads(line: Line, trace: Traceback) -> bool:
+    """Whether it is the program's own line that introduces a traceback."""
+    return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None

@@ -1,0 +1,306 @@
+"""Who met an error goes on: as before, in another process, at a prompt, or so long that nothing says it ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from envkit.logs.ends import (
+    ANYHOW,
+    CLOSES,
+    EXIT_0,
+    ILL,
+    INNOCENT,
+    STEADY,
+    STEPS,
+    TRACKER,
+    ZERO,
+    bad_end,
+    chain_of,
+    holds,
+    is_caught,
+    is_output,
+    is_reported,
+    same_process,
+    service,
+    stays,
+    tag_of,
+)
+from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
+from envkit.logs.steady import goes_on, is_of_many, listed, replaced, steady, work
+
+# a command that was typed: in Python, in a shell
+_TYPED = re.compile(
+    r"(?:(?P<python>In \[\d{1,5}\]: |>>> )|(?:\([\w.-]{1,40}\) ?)?"
+    r"(?:[\w.-]{1,40}@[\w.-]{1,80}[^\n$#]{0,120}[$]|\[[\w.-]{1,40}@[^\]\n]{1,80}\][$#]|[$])[ ])(?P<command>\S.*)?"
+)
+_KILLS = re.compile(
+    r"(?i)\b(?:p?kill(?:ed|ing|all)?|scancel|SIGKILL|SIGTERM|SIGINT|terminat(?:ed|ing))\b(?!.{0,40}memory)"
+)
+_OF_CHILD = re.compile(r"Process [\w:-]{1,60}:$")
+# what a runner, a launcher or a shell says of the whole, and not of a part
+_VERDICT = re.compile(
+    r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?|failing)\b|^\W{0,4}(?:FAIL|FAILED|not ok)\b"
+    r"|\bexit(?:ed)?_?(?: with)?(?: exit)?(?: ?code| status)?[:=]? ?-?[1-9]\d{0,2}\b|\b(?:rc|status)=-?[1-9]"
+    r"|\bbuild failed\b|\bcore dump|^[\w./-]{1,80} failed$|^Node\.js v\d"
+)
+_OF_THREAD = re.compile(r"Exception in thread ")
+
+
+def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether who met an error writes on as before, so that it, or what took its place, goes on with its work."""
+    if event.role not in (Role.ROOT, Role.CASCADE) or event.line.source == "kernel" or event.has("order"):
+        return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    chain = [] if own is None else chain_of(own, traces)
+    if chain and ends_process(chain[0], seen):
+        return False
+    last, first = (event.line, event.line) if own is None else (own.line, chain[0].first)
+    others = [other for other in events if other != event]
+    lasting = (stays(event) and not _is_waited_for(chain, seen)) or (
+        event.has("late") and event.category not in INNOCENT
+    )
+    return carried_on(last, first, others, traces, seen, STEADY if lasting else STEPS)
+
+
+def ends_process(first: Traceback, seen: FileSeen) -> bool:
+    """Whether a traceback is one by which Python ended a process: nobody caught it, no logger wrote it, and it is of no
+    thread alone."""
+    if is_caught(first) or is_reported(first, seen):
+        return False
+    above = _above(first, seen)
+    if above is not None and _OF_CHILD.match(above.text):
+        return not _is_waited_for([first], seen)
+    # of a program that has no other process, what is printed further is its own: it caught it
+    return _kept(seen).is_of_many and not (above is not None and _OF_THREAD.match(above.text))
+
+
+def _above(first: Traceback, seen: FileSeen) -> Line | None:
+    """The line above a traceback."""
+    return _kept(seen).lines.get(first.first.number - 1)
+
+
+def _is_waited_for(chain: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether an exception ended a process of multiprocessing whose parent tells how it ended, and so goes on."""
+    above = _above(chain[0], seen) if chain else None
+    if above is None or not _OF_CHILD.match(above.text):
+        return False
+    return any(n > chain[0].line.number and ILL.search(each.text) for n, each in _kept(seen).lines.items())
+
+
+def carried_on(
+    line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen, least: int = STEPS
+) -> bool:
+    """Whether who wrote the lines from ``first`` to ``line`` goes on behind the last bad word of the log with ``least``
+    lines of the shape of those before it.
+
+    A process that is first seen behind the error took the place of the one that met it; one seen before is another.
+    """
+    kept = _kept(seen)
+    inside = [(t.first.number, t.line.number) for t in traces if t.line.file == seen.name]
+    last = max([_last_bad(line, events, kept), *(end for _, end in inside)])
+    if last >= kept.last:
+        return False
+    whole = [each for n, each in kept.work.items() if not any(begin <= n <= end for begin, end in inside)]
+    known = {each.pid for n, each in kept.lines.items() if n < first.number} - {line.pid, None}
+    mine = [each for each in whole if _of_writer(each, line) and each.pid not in known]
+    if (tag := tag_of(line.text))[:1] == "[":
+        mine = [each for each in mine if tag_of(each.text) == tag]
+    if "NCCL" in line.raw and not kept.ranked:  # only NCCL tells the ranks
+        mine = whole
+    after = [each for each in mine if each.number > last]
+    if len(after) < least:
+        return False
+    if goes_on((each for each in mine if each.number < first.number and each.number not in kept.bad), after) >= least:
+        return True
+    # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
+    begun = bool(line.level) or _begun(first, kept)
+    return begun and least == STEPS and steady(after) > STEADY
+
+
+def left_open(
+    line: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen, least: int = STEPS
+) -> bool:
+    """Whether so much was printed behind a line, and nothing bad, that the log does not tell it for an end."""
+    kept = _kept(seen)
+    last = _last_bad(line, events, kept)
+    if last >= kept.last or kept.verdict > line.number or not (line.level or _begun(line, kept)):
+        return False
+    if any(trace.line.file == seen.name and trace.line.number >= line.number for trace in traces):
+        return False
+    return work(each for n, each in kept.work.items() if n > last and service(each) == service(line)) >= least
+
+
+def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """The same of an event that has nothing to do with the GPU."""
+    if event.role is not Role.ROOT or event.category != "not-gpu-env" or event.line.source == "kernel":
+        return False
+    if event.has("late") or event.has("order") or any(holds(trace, event.line) for trace in traces):
+        return False
+    return left_open(event.line, [other for other in events if other != event], traces, seen)
+
+
+def replaced_by(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether another process took the place of the one that an error ended, and works to the end of the log."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
+        return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
+    return taken_over(last, first, [other for other in events if other != event], traces, seen)
+
+
+def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether a process that is first named behind an error works from there to the end of the log."""
+    kept = _kept(seen)
+    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+        return False
+    after = [each for n, each in kept.lines.items() if n > line.number]
+    begun = replaced((each for n, each in kept.lines.items() if n <= line.number), after) if after else 0
+    rest = [each for n, each in kept.work.items() if n > begun]
+    return bool(begun) and _last_bad(line, events, kept) <= begun and work(rest) >= STEPS
+
+
+def _begun(first: Line, kept: _Kept) -> bool:
+    """Whether anything was printed before a line, or the line more than once: who tries again writes in order."""
+    again = sum(each.text == first.text for each in kept.lines.values()) > 1
+    return again or any(n < first.number and is_output(each) for n, each in kept.lines.items())
+
+
+class _Kept:
+    """The lines that are known of a file, by their numbers, without what a logger's level is padded with."""
+
+    def __init__(self, seen: FileSeen) -> None:
+        found = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud)}
+        self.lines = {
+            n: replace(each, text=each.text.lstrip()) if each.level or each.clock else each for n, each in found.items()
+        }
+        self.lines = dict(sorted(self.lines.items()))
+        self.last = max(self.lines, default=0)
+
+    @cached_property
+    def bad(self) -> frozenset[int]:
+        """The numbers of lines that tell of something bad."""
+        return frozenset(
+            n
+            for n, each in self.lines.items()
+            if (ILL.search(each.text) or bad_end(each)) and not EXIT_0.search(each.text)
+        )
+
+    @cached_property
+    def work(self) -> dict[int, Line]:
+        """What a program prints, and not because a run ends."""
+        return {n: each for n, each in self.lines.items() if is_output(each) and not _closes(each)}
+
+    @cached_property
+    def is_of_many(self) -> bool:
+        """Whether other processes of the same program may write into the log."""
+        return is_of_many(self.lines.values())
+
+    @cached_property
+    def ranked(self) -> bool:
+        """Whether lines that are not NCCL's own bear a rank."""
+        return any(each.rank is not None and "NCCL" not in each.raw for each in self.lines.values())
+
+    @cached_property
+    def verdict(self) -> int:
+        """The last line that judges the whole as failed."""
+        found = (n for n, each in self.lines.items() if _VERDICT.search(ZERO.sub(" ", each.text)))
+        return max(found, default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A file, known by being the same object: to compare all its lines costs more than to read them."""
+
+    seen: FileSeen
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.seen is self.seen
+
+    def __hash__(self) -> int:
+        return id(self.seen)
+
+
+@lru_cache(8)
+def _view(same: _Same) -> _Kept:
+    return _Kept(same.seen)
+
+
+def _kept(seen: FileSeen) -> _Kept:
+    """What is known of a file, made once for all its events."""
+    return _view(_Same(seen))
+
+
+def _closes(line: Line) -> bool:
+    """Whether a line is of what is done however a run ended."""
+    return bool(TRACKER.match(line.text) or CLOSES.search(line.text) or ANYHOW.search(line.text))
+
+
+def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
+    """The number of the last line of a file that tells of anything bad, ``line`` or one below it."""
+    told = (each.line.number for each in events if each.line.file == line.file and each.role is not Role.ADVICE)
+    again = (n for n, each in kept.lines.items() if each.text == line.text)
+    return max([line.number, *kept.bad, *told, *again])
+
+
+def _of_writer(line: Line, other: Line) -> bool:
+    """Whether two lines are of one machine, rank and service, whatever process wrote them."""
+    return (line.host, line.rank, service(line)) == (other.host, other.rank, service(other))
+
+
+def session_went_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether somebody types at a prompt, and ran the program of an error again, or the next command of the same
+    interpreter, with nothing bad from there to the end."""
+    if event.line.source == "kernel":
+        return False
+    lines = _kept(seen).lines
+    typed = {n: found for n, each in lines.items() if "$" in each.raw or each.raw[:2] in (">>", "In")
+             if (found := _TYPED.match(each.raw))}  # fmt: skip
+    mine = max((n for n in typed if n <= event.line.number), default=0)
+    if not mine:
+        return False
+    bad = [n for n in _kept(seen).bad if n not in typed]
+    ends = [trace.line.number for trace in traces if trace.line.file == seen.name]
+    last = max([event.line.number, *bad, *ends, *(each.line.number for each in events if each.role is Role.ROOT)])
+    run = None if typed[mine]["python"] else (typed[mine]["command"] or "").split()[:2]
+    again = [
+        n
+        for n, found in typed.items()
+        if n > last
+        and found["command"]
+        and (bool(found["python"]) if run is None else found["command"].split()[:2] == run)
+    ]
+    said = [n for n, each in lines.items() if again and n > again[0] and n not in typed and re.search(r"\w", each.text)]
+    return len(said) >= (1 if run is None else STEPS)
+
+
+def of_kill(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the driver only cleaned up after a process that somebody had ended before.
+
+    Source: NVIDIA, Xid Errors: 45 is written too where a process is killed (ctrl-C, kill -9).
+    """
+    if event.category != "xid-45" or any(each.role is Role.ROOT and each.category != "xid-45" for each in events):
+        return False
+    before = (each for each in (*seen.head, *seen.tail) if each.number < event.line.number)
+    return any(_KILLS.search(each.raw) and each.source != "kernel" for each in before)
+
+
+def is_row(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether an error is one of several rows of what a program prints, which goes on below it with nothing bad."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or event.line.level or stays(event):
+        return False
+    if any(trace.line.file == seen.name and trace.line.number >= event.line.number for trace in traces):
+        return False
+    found = re.search(event.signature.pattern, event.line.text)
+    lines = _kept(seen).lines.items()
+    rest = [each for n, each in lines if n > event.line.number and same_process(each, event.line)]
+    own = [other.line.text for other in events if other.signature.id == event.signature.id]
+    good = [each for each in rest if each.text not in own]
+    if found is None or any(ILL.search(each.text) or bad_end(each) for each in good):
+        return False
+    if any(other.role is Role.ROOT and other.line.number > event.line.number and other.line.text not in own
+           for other in events):  # fmt: skip
+        return False
+    return bool(rest) and rest[-1] in good and listed(event.line, found.start(), good) >= STEPS
