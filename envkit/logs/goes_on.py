@@ -46,6 +46,12 @@ _VERDICT = re.compile(
     r"|\bexit(?:ed)?_?(?: with)?(?: exit)?(?: ?code| status)?[:=]? ?-?[1-9]\d{0,2}\b|\b(?:rc|status)=-?[1-9]"
     r"|\bbuild failed\b|\bcore dump|^[\w./-]{1,80} failed$|^Node\.js v\d"
 )
+_ANSWERED = re.compile(
+    r"HTTP/[\d.]{1,4}\"? 2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
+)
+_NUMBERED = re.compile(
+    r"(?i)\b(\w{0,24}(?:worker|engine|process|replica|actor|server|child|instance|executor))[-_( #]{0,2}(\d{1,7})\b"
+)
 _OF_THREAD = re.compile(r"Exception in thread ")
 
 
@@ -59,10 +65,26 @@ def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Tr
         return False
     last, first = (event.line, event.line) if own is None else (own.line, chain[0].first)
     others = [other for other in events if other != event]
-    lasting = (stays(event) and not _is_waited_for(chain, seen)) or (
-        event.has("late") and event.category not in INNOCENT
-    )
-    return carried_on(last, first, others, traces, seen, STEADY if lasting else STEPS)
+    if stays(event) and not _is_waited_for(chain, seen):  # a process that only seems to work makes steps too
+        return _is_another(chain[0].first if chain else event.line, last, others, seen) and carried_on(
+            last, first, others, traces, seen, STEADY
+        )
+    late = event.has("late") and event.category not in INNOCENT
+    return carried_on(last, first, others, traces, seen, STEADY if late else STEPS)
+
+
+def _is_another(first: Line, last: Line, events: Iterable[Event], seen: FileSeen) -> bool:
+    """Whether requests are answered behind an error, or a worker of another number than its own works and its own does
+    not."""
+    kept = _kept(seen)
+    begun = _last_bad(last, events, kept)
+    after = [each.raw for n, each in kept.lines.items() if n > begun]
+    if sum(_ANSWERED.search(text) is not None for text in after) >= STEADY:
+        return True
+    mine = [kept.lines[n].raw for n in (first.number - 1, first.number, last.number) if n in kept.lines]
+    own = {found.groups() for text in mine for found in _NUMBERED.finditer(text)}
+    later = {found.groups() for text in after[-STEADY:] for found in _NUMBERED.finditer(text)}
+    return bool(own) and not own & later and bool({name for name, _ in own} & {name for name, _ in later})
 
 
 def ends_process(first: Traceback, seen: FileSeen) -> bool:
