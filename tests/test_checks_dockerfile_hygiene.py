@@ -119,6 +119,35 @@ def test_a_secret_is_told_and_never_shown(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("ARG HFTOKEN\nENV HF_TOKEN=$HFTOKEN", True),
+        ('ARG KEY_OF_BUILD\nENV API_KEY="${KEY_OF_BUILD}"', True),
+        ("ARG ROOT\nENV API_KEY_FILE=$ROOT", False),
+        ("ARG ROOT\nENV API_TOKEN=$ROOT/token", False),
+        ("ENV API_TOKEN=$ROOT", False),
+    ],
+)
+def test_a_secret_variable_keeps_the_argument_that_it_is(line: str, told: bool) -> None:
+    result = judged("secret-in-env", f"{PY}{line}\n")
+    assert [finding.severity for finding in result.findings] == [Severity.WARNING] * told
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("RUN # pip install flask", True),
+        ("RUN #pip install flask && pip list", True),
+        ("RUN echo '# pip install flask' > /note", False),
+        ("RUN <<EOF\n# what follows is real\npip install flask\nEOF", False),
+        ("# RUN pip install flask", False),
+    ],
+)
+def test_a_run_of_a_comment_does_nothing(command: str, told: bool) -> None:
+    assert (judged("run-has-no-effect", f"{PY}{command}\nRUN true\n").outcome is Outcome.FAIL) == told
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "ENV TOKENIZERS_PARALLELISM=true MAX_TOKENS=4096 TOKEN_LIMIT=100000 PWD=/srv/app2",

@@ -245,6 +245,15 @@ for _short, _whole in (
     LOCK = LOCK.replace(_short, _whole)
 
 
+def test_of_extras_that_exclude_one_another_no_torch_is_sure() -> None:
+    both = LOCK.replace("extra == 'extra-4-demo-cpu'", "sys_platform == 'linux'")
+    asked = read("uv sync --frozen", Folder({"/app/uv.lock": both}))
+    found = [one for one in asked if isinstance(one, Install) and one.name == "torch"]
+    assert {(one.local, one.sure) for one in found} == {("cu124", False), ("cpu", False)}
+    single = installs(read("uv sync --frozen --no-dev", Folder({"/app/uv.lock": LOCK})))["torch"]
+    assert single.sure
+
+
 def test_a_lock_is_followed_along_the_markers_that_hold() -> None:
     found = read("uv sync --frozen --no-dev", Folder({"/app/uv.lock": LOCK}))
     named = installs(found)

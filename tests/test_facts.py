@@ -803,6 +803,23 @@ def test_a_package_or_version_without_a_row_is_unknown() -> None:
     assert FACTS.gpu_package("numpy") is None
     assert FACTS.gpu_package("faiss-gpu", "1.9.0") is None
     assert FACTS.gpu_package("tensorflow-gpu", "2.12.0") is None
+
+
+@pytest.mark.parametrize(
+    ("specifier", "cuda"),
+    [
+        (">=2.7.0,<2.10.0", "11.2"),
+        (">=2.5,<=2.10", "11.2"),
+        (">2.1,<2.4", "10.1"),
+        (">=2.3,<2.5", ""),  # of two rows
+        (">=2.5", ""),  # any release that may come
+        (">=2.11,<2.12", ""),  # of none
+        (">=2.7,!=2.8,<2.10", ""),
+    ],
+)
+def test_a_range_whose_releases_are_all_of_one_row_is_of_that_cuda(specifier: str, cuda: str) -> None:
+    row = FACTS.gpu_package_among("tensorflow-gpu", specifier)
+    assert (row.cuda if row else "") == cuda
     assert FACTS.gpu_package("tensorflow", "1.14.0") is None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -271,7 +271,7 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
         else:
             for one in walked:
                 if one.name not in skipped:
-                    yield replace(one, options=frozenset(asked.options), target=target, sure=command.sure)
+                    yield replace(one, options=frozenset(asked.options), target=target, sure=one.sure and command.sure)
     else:
         if told is found:
             asked.requirements = list(project.needed(told, extras - {"*"}, groups, python, main=main))
@@ -372,7 +372,9 @@ def _locked(
             more = inner.get("dependencies") if not extra else table(inner, "optional-dependencies").get(extra)
             (later if undecided else edges).extend((one, undecided) for one in tables(more))
     installs.pop(id(root), None)
-    return list(installs.values())
+    # Of several releases one is installed; where no marker tells which (extras that exclude one another), none is sure.
+    times = Counter(one.name for one in installs.values())
+    return [replace(one, sure=one.sure and (times[one.name] == 1 or bool(one.marker))) for one in installs.values()]
 
 
 def _and(above: str, marker: str) -> str:

@@ -154,6 +154,9 @@ class _Ranged(Protocol):
 _RangedRow = TypeVar("_RangedRow", bound=_Ranged)
 
 
+_BOUND = pattern(r"([<>]=?)([0-9]+(?:\.[0-9]+)*)(?=,|\Z)")
+
+
 def _within(rows: Sequence[_RangedRow], version: str) -> _RangedRow | None:
     """The row that a release is among, None where none is, or where it is no version."""
     if not rows:
@@ -464,6 +467,22 @@ class Facts:
             if _numbers(row.since) <= wanted and (not row.until or wanted[: len(until)] <= until):
                 return row
         return None
+
+    def gpu_package_among(self, name: str, specifier: str) -> GpuPackageRow | None:
+        """The one row that all releases of a range are of (">=2.7,<2.10"); None where it is open at an end, or where
+        several rows or none would do."""
+        bounds = dict(_BOUND.findall(specifier.replace(" ", "")))
+        least, most = bounds.get(">") or bounds.get(">="), bounds.get("<") or bounds.get("<=")
+        if not least or not most or specifier.count(",") != 1:
+            return None
+        low, high, below = _numbers(least), _numbers(most), "<" in bounds
+        fitting = [
+            row
+            for row in self._packages_by_name.get(name, ())
+            if (_numbers(row.since) < high if below else _numbers(row.since) <= high)
+            and (not row.until or low[: len(_numbers(row.until))] <= _numbers(row.until))
+        ]
+        return fitting[0] if len(fitting) == 1 else None
 
     def wheel_python(self, name: str, version: str) -> WheelPythonRow | None:
         """For which Pythons ``version`` of the package ``name`` (canonical) has wheels; None where it has a source too,

@@ -155,9 +155,10 @@ def _row(one: Install, dockerfile: Dockerfile, facts: Facts) -> GpuPackageRow | 
     if not _plain(one) or any("cu" in each or each == "ctk" for each in one.extras):
         return None
     last = "" if one.version or one.specifier else facts.last_release(one.name, one.python)
-    row = facts.gpu_package(one.name, one.version or last)
+    among = facts.gpu_package_among(one.name, one.specifier) if one.specifier and not one.version else None
+    row = among or facts.gpu_package(one.name, one.version or last)
     always = row is not None and not row.since and not row.until
-    if not (one.version or last or always or _newest(one, facts)):
+    if not (one.version or last or always or among or _newest(one, facts)):
         return None
     if one.name == "faster-whisper" and any(each.name == "ctranslate2" for each in dockerfile.installs):
         return None  # that one decides

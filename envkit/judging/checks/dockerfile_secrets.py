@@ -129,7 +129,8 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
     if not surely_names_secret(setting.name) or setting.kind == "LABEL":
         return
     if references:
-        passed = next((name for name in references if name in args and (surely_names_secret(name))), "")
+        whole = _WHOLE.fullmatch(setting.raw.strip())  # then the argument is the secret, whatever its own name says
+        passed = next((name for name in references if name in args and (whole or surely_names_secret(name))), "")
         if setting.kind == "ENV" and passed and not re.search(r"\$\{\w+:?\+", setting.raw):
             yield _found(
                 setting.span,

@@ -78,7 +78,10 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
                 continue
             asked += 1
             if not step.commands:
-                if _ASSIGNS.fullmatch(step.value.strip()):
+                if step.value.lstrip().startswith("#") and "\n" not in step.value.strip():
+                    what = f"`{step.value.strip()[:60]}` is a comment to the shell, so that this RUN does nothing"
+                    yield warning(what, step.span, fix="begin the line with the #, in place of RUN")
+                elif _ASSIGNS.fullmatch(step.value.strip()):
                     yield warning(_ends(step), step.span, fix="write ENV in place of RUN")
                 continue
             words = {command.words[0].text for command in step.commands}
