@@ -93,7 +93,50 @@ PAIRS = {
         "FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip install transformers==4.40.0\n",
     ),
 }
+PAIRS |= {
+    "a package without wheels for musl": (
+        "package-refused",
+        "FROM python:3.12-alpine\nRUN pip install tensorflow==2.18.0\n",
+        "FROM python:3.12-slim\nRUN pip install tensorflow==2.18.0\n",
+    ),
+    "a nightly build that no index lists": (
+        "torch-build-missing",
+        "FROM python:3.10\nRUN pip install torch==2.1.0.dev20230822+cu118 --index-url "
+        "https://download.pytorch.org/whl/nightly/cu118\n",
+        "FROM python:3.10\nRUN pip install torch==2.1.0.dev20230822+cu118 --index-url https://example.com/wheels/\n",
+    ),
+    "a page of wheels that ends before, of a package whose source an index has": (
+        "torch-index-missing",
+        "FROM pytorch/pytorch:2.5.0-cuda12.1-cudnn9-devel\n"
+        "RUN pip install mmcv==2.2.0 -f https://download.openmmlab.com/mmcv/dist/cu121/torch2.5.0/index.html\n",
+        "FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-devel\n"
+        "RUN pip install mmcv==2.1.0 -f https://download.openmmlab.com/mmcv/dist/cu121/torch2.1/index.html\n",
+    ),
+    "NVIDIA's own torch under a package that asks for a release at least": (
+        "torch-installed-twice",
+        "FROM nvcr.io/nvidia/pytorch:23.10-py3\nRUN pip install vllm==0.2.2\n",
+        "FROM nvcr.io/nvidia/pytorch:23.10-py3\nRUN pip install accelerate==0.24.0\n",
+    ),
+    "a source that asks nvcc for its version": (
+        "nvcc-used-without-devel",
+        "FROM python:3.12\nRUN pip install flashinfer-python==0.2.8\n",
+        "FROM nvidia/cuda:12.8.1-devel-ubuntu24.04\nRUN apt-get update && apt-get install -y python3-pip\n"
+        "RUN pip3 install --break-system-packages flashinfer-python==0.2.8\n",
+    ),
+    "get-pip.py by the file of standard input": (
+        "pip-too-new",
+        "FROM ubuntu:16.04\nRUN apt-get update && apt-get install -y curl python3\n"
+        "RUN curl -sS https://bootstrap.pypa.io/get-pip.py | python3.5 /dev/stdin\n",
+        "FROM ubuntu:16.04\nRUN apt-get update && apt-get install -y curl python3\n"
+        "RUN curl -sS https://bootstrap.pypa.io/pip/3.5/get-pip.py | python3.5 /dev/stdin\n",
+    ),
+}
 LISTS = {
+    "a nightly build that no index lists": (
+        "packages-torch-build-missing",
+        "--index-url https://download.pytorch.org/whl/nightly/cu128\ntorch==2.7.0.dev20250311+cu128\n",
+        "--index-url https://download.pytorch.org/whl/cu128\ntorch==2.7.0+cu128\n",
+    ),
     "a torch that transformers takes for none": (
         "packages-torch-rejected",
         "torch==2.0.1\ntransformers==4.57.1\n",

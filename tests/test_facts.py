@@ -71,6 +71,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "cuda_build": FACTS.cuda_builds,
     "torch_use": FACTS.torch_uses,
     "milestone": FACTS.milestones,
+    "glibc_only": FACTS.glibc_only,
     "source_python": FACTS.source_pythons,
     "wheel_page": FACTS.wheel_pages,
     "source_arch": FACTS.source_archs,
@@ -104,6 +105,7 @@ KEYS: dict[str, Any] = {
     "cuda_build": lambda row: (row.package, Version(row.since)),
     "torch_use": lambda row: (row.package, Version(row.since)),
     "milestone": lambda row: row.name,
+    "glibc_only": lambda row: row.name,
     "source_python": lambda row: row.package,
     "wheel_page": lambda row: row.package,
     "source_arch": lambda row: (row.package, Version(row.since)),
@@ -840,7 +842,7 @@ def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None
         assert bool(row.forced_by) == (row.ready_made == "release"), row
         assert not (row.asked_by and row.needs_gpu), row
         assert all(re.fullmatch(r"--[a-z_]+|[A-Z][A-Z0-9_]*\*?", word) for word in row.asked_by), row
-        assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*)?", word) for word in (row.forced_by, row.skipped_by)), row
+        assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*(=0)?)?", word) for word in (row.forced_by, row.skipped_by)), row
 
 
 # Questions of their own: imports that are judged as torch's, packages that ask for one torch, and launchers.

@@ -21,9 +21,10 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
-VARIED, NOVEL = threads("threads-varied"), threads("threads-novel")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL
-WANTED = 0.85
+VARIED, NOVEL, FRESH = threads("threads-varied"), threads("threads-novel"), threads("threads-fresh")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH
+OPEN = KNOWN | UNSEEN | BEYOND | VARIED
+WANTED, WANTED_OF_OPEN = 0.85, 0.9
 
 
 def told(thread: dict[str, Any]) -> bool:
@@ -43,6 +44,8 @@ def test_enough_threads_and_enough_told() -> None:
     told_ones = [thread for thread in KNOWN.values() if "why" not in thread]
     assert len(KNOWN) >= 80
     assert len(told_ones) >= WANTED * len(KNOWN), f"{len(told_ones)} of {len(KNOWN)}"
+    told_ones = [thread for thread in OPEN.values() if "why" not in thread]
+    assert len(told_ones) >= WANTED_OF_OPEN * len(OPEN), f"{len(told_ones)} of {len(OPEN)}"
 
 
 def test_unseen_threads_are_others() -> None:
@@ -53,4 +56,6 @@ def test_unseen_threads_are_others() -> None:
     assert len(VARIED) >= 40
     assert not BEYOND.keys() & (KNOWN.keys() | UNSEEN.keys())
     assert not VARIED.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys())
+    assert len(FRESH) >= 24
+    assert not FRESH.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys())
     assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())

@@ -98,9 +98,14 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
     """
     row = wanted_by(install, facts)
     exact = _EXACT.fullmatch(row.torch or "") if row is not None else None
+    known = there.version.value if there is not None else None
+    if row is not None and row.torch and exact is None and there is not None and there.method == "base":
+        earlier = known is not None and _EARLIER.search(known) and base.family == "ngc"
+        if install.version and earlier and _replaces_nvidias(base, facts) and not _admits(row.torch, str(known)):
+            open_ = Observed[str].lost(f"{install.span.place} takes the newest torch{row.torch}")
+            return Torch(open_, open_, install.manager, install.span, install, there.python, install.prefix)
     if row is None or exact is None:
         return None
-    known = there.version.value if there is not None else None
     if not install.version and known is None and not _surely_older(there, exact[1], facts):
         return None
     if known is not None and _parts(known) == _parts(exact[1]) and not _EARLIER.search(known):
@@ -113,6 +118,13 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         return replace(found, install=install)
     why = f"{install.span.place} names no release of {install.name}, which decides it"
     return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+def _admits(specifier: str, version: str) -> bool:
+    """Whether an installed version, one before a release too, is enough for a requirement."""
+    from packaging.specifiers import SpecifierSet  # 6 ms, and most runs never come here
+
+    return SpecifierSet(specifier).contains(version, prereleases=True)
 
 
 def _replaces_nvidias(base: Base, facts: Facts) -> bool:

@@ -23,6 +23,7 @@ from envkit.facts.rows import CudaRow as CudaRow
 from envkit.facts.rows import CudnnRow as CudnnRow
 from envkit.facts.rows import DependencyRow as DependencyRow
 from envkit.facts.rows import DriverRow as DriverRow
+from envkit.facts.rows import GlibcOnlyRow as GlibcOnlyRow
 from envkit.facts.rows import GoodRow as GoodRow
 from envkit.facts.rows import GpuPackageRow as GpuPackageRow
 from envkit.facts.rows import GpuRow as GpuRow
@@ -254,6 +255,7 @@ class Facts:
     nccls = _table(NcclRow, "nccl")  # Every NCCL release that came as a wheel, oldest first
     torch_needs = _table(TorchNeedRow, "torch_need")  # Who is built for which torch, by package and version
     torch_uses = _table(TorchNeedRow, "torch_use")  # Who takes which torch when it is imported, requiring none
+    glibc_only = _table(GlibcOnlyRow, "glibc_only")  # What has no wheel for Alpine, and no source
     milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
     source_pythons = _table(SourcePythonRow, "source_python")  # Which Python the newest source of a package asks for
     wheel_pages = _table(WheelPageRow, "wheel_page")  # Up to which torch a page of wheels goes

@@ -635,10 +635,17 @@ class TorchAbiRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class MilestoneRow(Sourced):
-    """The first ``release`` of something that is otherwise, by a name of ours."""
+    """The first ``release`` of something that is otherwise, or a number of days, by a name of ours."""
 
     name: str
     release: str
+
+
+@dataclass(frozen=True, slots=True)
+class GlibcOnlyRow(Sourced):
+    """A package of which the index has no source, and no wheel for a system with musl, such as Alpine."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,12 +660,13 @@ class SourcePythonRow(Sourced):
 @dataclass(frozen=True, slots=True)
 class WheelPageRow(Sourced):
     """A page of wheels, by the beginning of its address, that has none of ``package`` for a torch newer than
-    ``torch``, whose release stands in the address behind ``before``."""
+    ``torch``, whose release stands in the address behind ``before``; ``on_index`` says that an index has its source."""
 
     package: str
     page: str
     before: str
     torch: Torch
+    on_index: bool
 
 
 @dataclass(frozen=True, slots=True)

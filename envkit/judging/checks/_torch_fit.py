@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from datetime import date
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
@@ -320,6 +321,32 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
         f"take one of its builds, or a torch that was built as {variant}"
         + (f" (the newest is {newest})" if (newest := facts.newest_torch(variant)) else ""),
         {f"builds of torch {version}: {builds}": cited(named[-1])},
+    )
+
+
+_NIGHTLY = pattern(r"\d+(?:\.\d+)*\.?(?:a|b|rc|dev)?\d*\.?dev(\d{4})(\d{2})(\d{2})")
+
+
+def nightly_gone(one: Install, facts: Facts) -> Incompatibility | None:
+    """Whether a nightly build is older than those that PyTorch's index of them lists, where it comes from there."""
+    day = _NIGHTLY.match(one.version)
+    urls = (one.index, *one.extra_indexes, *one.find_links)
+    if day is None or one.url or not any(re.search(r"download\.pytorch\.org/whl/nightly", url) for url in urls):
+        return None
+    row = facts.milestone("torch-nightly-kept")
+    try:
+        age = date.fromisoformat(facts.torches_seen) - date(*map(int, day.groups()))
+    except ValueError:
+        return None
+    if age.days <= int(row.release):
+        return None
+    return Incompatibility(
+        f"{one.name} {one.version} is a nightly build, of which PyTorch's index lists those of the last {row.release} "
+        "days alone",
+        f"take a release, or a nightly build of today; an old one is only to be had by its own address on {urls[0]}"
+        if urls[0]
+        else "take a release, or a nightly build of today",
+        {f"{one.name} {one.version}": one.span.place, f"kept for {row.release} days": cited(row)},
     )
 
 

@@ -79,10 +79,31 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if row.instead
                 else "take it out of the list: `pip freeze` wrote what no index has",
             )
-    for finding in _of_sources(dockerfile, facts):
+    for finding in (*_of_sources(dockerfile, facts), *_on_musl(dockerfile, facts)):
         asked += 1
         yield finding
     skip_if(not asked, "pip installs no package by its name")
+
+
+def _on_musl(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Each package that pip finds nothing of on Alpine.  Source: PEP 656, the platform tags of musl."""
+    rows = {row.name: row for row in facts.glibc_only}
+    told: set[Span] = set()
+    for root, _, one in _installed(dockerfile):
+        base = dockerfile.stages[root].base
+        row = rows.get(one.name) if one.span not in told else None
+        alpine = stack.said(base.os).startswith("alpine") and base.family in ("python", "os") and base.sure
+        elsewhere = one.index or one.extra_indexes or one.find_links or one.local or "--no-index" in one.options
+        if row is None or not alpine or elsewhere:
+            continue
+        told.add(one.span)
+        yield error(
+            f"{one.name} has no wheel for a system with musl and no source, and {base.reference} is Alpine, so that "
+            "the build ends here",
+            one.span,
+            {f"{one.name} has wheels for glibc alone": cited(row), "Alpine": f"{base.span.place}, {base.os.via}"},
+            "take a base with glibc, such as a slim image of the same Python",
+        )
 
 
 _REPOSITORY = pattern(
@@ -269,7 +290,7 @@ def _runs_it(command: Command) -> bool:
     if not command.sure or not re.fullmatch(r"python[0-9.]*", command.program):
         return False
     file = next((arg for arg in command.args if not arg.startswith("-")), "")
-    return file.endswith(("get-pip.py", "get_pip.py")) or (command.after == "|" and file == "")
+    return file.endswith(("get-pip.py", "get_pip.py")) or (command.after == "|" and file in ("", "/dev/stdin"))
 
 
 def _python_of(command: Command, step: Step, later: list[Step]) -> str:

@@ -75,6 +75,11 @@ def torch_build_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
                 {f"the first one for CUDA on aarch64 is {first.name}": fit.cited(first)},
                 "take a newer torch, or an image of NVIDIA's that holds one for this processor",
             )
+    for one in _asked(dockerfile, *_FAMILY, "torchdata", "torchtext", "torchtune", "torchao"):
+        gone = fit.nightly_gone(one, facts)
+        asked += gone is not None
+        if gone is not None and not _there(dockerfile, one):
+            yield error(f"{gone.message}, so that the build ends here", one.span, gone.facts, gone.fix)
     for one in _newest_asked(dockerfile):
         variant = variant_of(one.index)
         asked += 1
@@ -150,8 +155,8 @@ def _pages(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                     continue
                 told.add(one.span)
                 yield error(
-                    f"{page} has no wheel of {one.name}: there is none for a torch newer than {row.torch}, so that the "
-                    "build ends here",
+                    f"{page} has no wheel of {one.name}: there is none for a torch newer than {row.torch}, so that "
+                    + ("its source is compiled here" if row.on_index else "the build ends here"),
                     one.span,
                     {f"{one.name} has wheels up to torch {row.torch}": fit.cited(row)},
                     f"build {one.name} from its repository, with --no-build-isolation and in a devel image",

@@ -115,6 +115,11 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
         if misfit:
             yield error(misfit.message, where, misfit.facts, misfit.fix)
+    for one in sure(packages, "torch", *_PAIRED):
+        gone = fit.nightly_gone(one, facts)
+        asked += gone is not None
+        if gone is not None and not one.locked:
+            yield error(gone.message, one.span, gone.facts, gone.fix)
     for one, other, newest in _beyond_conda(packages, facts):
         asked += 1
         yield error(
