@@ -99,6 +99,13 @@ PAIRS |= {
         "FROM python:3.12-alpine\nRUN pip install tensorflow==2.18.0\n",
         "FROM python:3.12-slim\nRUN pip install tensorflow==2.18.0\n",
     ),
+    "a library by its bare name": (
+        "framework-libraries-missing",
+        "FROM nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu20.04\nRUN apt-get update && apt-get install -y python3-pip\n"
+        "RUN pip3 install bitsandbytes==0.37.2\n",
+        "FROM nvidia/cuda:11.8.0-cudnn8-devel-ubuntu20.04\nRUN apt-get update && apt-get install -y python3-pip\n"
+        "RUN pip3 install bitsandbytes==0.37.2\n",
+    ),
     "a nightly build that no index lists": (
         "torch-build-missing",
         "FROM python:3.10\nRUN pip install torch==2.1.0.dev20230822+cu118 --index-url "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from envkit.dockerfile import system
+from envkit.dockerfile.requirements import allows
 from envkit.facts import CudaBuildRow, Facts
 from envkit.facts.pairs import lacks_cuda
 from envkit.facts.rows import GpuPackageRow
@@ -36,6 +37,9 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
         if finding is not None:
             yield finding
     for finding in _without_any(dockerfile, facts):
+        asked += 1
+        yield finding
+    for finding in _bare_name(dockerfile, facts):
         asked += 1
         yield finding
     skip_if(not (asked or stack.cuda_of_base(base)), "the base has no CUDA, as far as is known")
@@ -116,6 +120,29 @@ def _beside_torch(dockerfile: Dockerfile, majors: set[str], facts: Facts) -> Ite
                     {f"{one.name} {one.version} has libraries for {_listed(build)}": cited(build), **torchs},
                     f"take the {one.name} that has one for CUDA {cuda}, or a torch for one of these",
                 )
+            )
+
+
+def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Old releases of bitsandbytes that look for libcudart.so by its bare name, which images without the toolkit
+    lack."""
+    base, since = dockerfile.base, facts.milestone("bitsandbytes-cudart")
+    flavored = base.family == "nvidia" and base.sure and base.nvcc.value is False
+    others = any(each.manager in ("conda", "source") for each in dockerfile.installs) or dockerfile.brought
+    if not flavored or others or any(stack.toolkits(dockerfile.installs)) or dockerfile.unread:
+        return
+    for one in dockerfile.installs:
+        old = one.name == "bitsandbytes" and allows(f"<{since.release}", one.version) is True
+        if old and _plain(one):
+            yield error(
+                f"bitsandbytes {one.version} looks for libcudart.so, and {base.reference} has it under the name of its "
+                "release alone, so that it runs on the CPU or not at all",
+                one.span,
+                {
+                    f"the name of a release is looked for since {since.release}": cited(since),
+                    "no toolkit in the base": f"{base.span.place}, {base.nvcc.via}",
+                },
+                f"take bitsandbytes {since.release} or newer, or the devel image",
             )
 
 
