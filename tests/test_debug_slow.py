@@ -173,6 +173,14 @@ def test_what_the_facts_say_of_matrix_products_is_a_note() -> None:
     assert slow.judge([on_gpu(BUSY, devices=["Voodoo 3"])], FACTS).notes == ("the facts have no peaks of Voodoo 3",)
 
 
+def test_a_step_is_as_long_as_with_nothing_beside_it() -> None:
+    assert process(None).step == process(None, alone=[]).step == pytest.approx(0.1)
+    assert process(None, alone=[0.08, 0.06]).step == pytest.approx(0.07)
+    assert process(None, alone=[0.5]).step == process(None).step, "what the first steps took longer is no wait either"
+    busy = [kernel(10 * at, 7) for at in range(10)]
+    assert kinds(on_gpu(busy)) != [] and kinds(on_gpu(busy, alone=[0.072] * 10)) == []
+
+
 def test_without_steps_or_a_trace_nothing_is_called_clean() -> None:
     assert "no Python process" in slow.judge([], FACTS).open
     assert "no step was seen" in slow.judge([process(None, steps=[], kind="")], FACTS).open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import shutil
@@ -382,18 +383,26 @@ def _learn_native(session: _Session, ran: CommandRun) -> str:
     said = native.sentence(stack)
     inside, carries = any(frame.own for frame in stack), native.runtime_inside(stack)
     session.state = replace(session.state, native=said, inside=inside, carries=carries)
+    if not said and ran.exit == 127:  # of what a shell or the loader of libraries cannot start
+        return f"gdb does not run: {job.last_line(ran)}"
     return f"it died {said}" if said else "under gdb it did not die of that"
 
 
 def _learn_profile(session: _Session, ran: CommandRun) -> str:
     path = stages.first_file(ran.folder, "*.nsys-rep")
     if path is None:
-        return "nsys left no report"
+        if ran.ended == "timed-out":
+            return "nsys had not written its report when the stage's time was up: give it more, --stage-timeout SECONDS"
+        said = job.last_line(ran)
+        return f"nsys left no report: {said}" if said else "nsys left no report"
     words = ("stats", "--force-export=true", "--report", "cuda_gpu_kern_sum,cuda_api_sum", "--format", "csv")
     argv = (session.state.tools.paths["nsys"], *words, session.ground.seen(path))
     counted = job.run(session.ground, argv, ran.folder / "counted", budget_s=_READ_S)
     rows = [line for line in counted.text().splitlines() if line[:1].isdigit()]
-    return f"most of the GPU's time by nsys: {rows[0][:200]}" if rows else "nsys counted no kernel"
+    if not rows:
+        return "nsys counted no kernel"
+    share, *_, kernel = next(csv.reader(rows))
+    return f"most of the GPU's time by nsys: {share}% in `{kernel[:200]}`"
 
 
 def _report(session: _Session) -> DebugReport:

@@ -38,6 +38,7 @@ _CORE, _CUDA = 4, 190  # ET_CORE of e_type, EM_CUDA of e_machine
 _LOAD, _NOTES = 1, 4  # PT_LOAD, PT_NOTE
 _AUXV, _FILES = 6, 0x46494C45  # NT_AUXV, NT_FILE
 _PHDR = 3  # AT_PHDR: where the program's own headers are mapped
+_NOT_RUN = 127  # of what a shell or the loader of libraries cannot start
 _MANY = 0xFFFF  # PN_XNUM: the real number stands in the first section
 _MOST_NOTES = 64 << 20
 _FIRST = 1 << 16  # bytes of a mapped file's beginning; Linux dumps its first page (core(5), bit 4 of the filter)
@@ -169,7 +170,7 @@ def opened(
     if isinstance(ground, Container):
         ground = replace(ground, volumes={**ground.volumes, _INSIDE: (core.path.absolute(), False)})
     ground, folder, tools, here = debug.prepared(replace(request, command=("sh",)), ground)
-    name = next((each for each in (("cuda-gdb",) if core.gpu else ("gdb", "cuda-gdb")) if each in tools.paths), "")
+    name = next((each for each in (("cuda-gdb",) if core.gpu else ("gdb", "cuda-gdb")) if tools.paths.get(each)), "")
     if not name:
         if not there:
             folder.rmdir()
@@ -226,6 +227,8 @@ def _told(core: CoreFile, program: str, ground: CommandTarget, ran: CommandRun, 
         return replace(made, cause=cause, fix=_elsewhere(ground.image))
     if ran.ended != "exited":
         return replace(made, cause=f"the debugger did not end by itself ({ran.ended})", fix="give it time: --budget")
+    if ran.exit == _NOT_RUN:
+        return replace(made, cause=f"the debugger does not run {_where(ground)}: {job.last_line(ran)}")
     return _of_a_gpu(made, cores.read(ran.text())) if core.gpu else _of_a_process(made, ran.text())
 
 
@@ -266,15 +269,19 @@ def _of_a_process(made: DebugReport, text: str) -> DebugReport:
         return replace(made, cause=f"the debugger tells no stack of the core dump{why}", fix=fix)
     if ended is None:
         return replace(made, cause=f"the core dump tells of no signal: its process may have gone on; it was {place}")
-    number = getattr(signal, ended[1], None)
+    died = ended[1]
+    if died == "SIGSEGV" and stack and stack[0].function.strip("_") == "abort":
+        # abort's signal does not end the first process of a container; glibc's abort then runs an instruction that does
+        died = "SIGABRT"
+    number = getattr(signal, died, None)
     code = -int(number) if number is not None else None
     if carries := native.runtime_inside(stack):
-        cause = f"{native.own_runtime(carries)}; it died of {ended[1]} {place}"
+        cause = f"{native.own_runtime(carries)}; it died of {died} {place}"
         return replace(
             made, verdict=Verdict.FOUND, cause=cause, exit=code, category="undefined-symbol-abi-mismatch",
             cause_class="wrong-build-installed", fix=packages.SHARED,
         )  # fmt: skip
     own = code in job.CRASHES
     verdict = Verdict.FOUND if own else Verdict.UNDECIDED
-    cause = f"the program died of {ended[1]} {place}"
+    cause = f"the program died of {died} {place}"
     return replace(made, verdict=verdict, exit=code, cause=cause if own else f"{cause}, which somebody sent it")

@@ -328,6 +328,11 @@ def plain_file(path: Path) -> BinaryIO:
     return file
 
 
+def last_line(ran: CommandRun) -> str:
+    """The last line that a run printed, without its blanks; "" for none."""
+    return next((line.strip()[:300] for line in reversed(ran.text().splitlines()) if line.strip()), "")
+
+
 def _answer(done: Completed, what: str) -> dict[str, Any]:
     lines = done.stdout.strip().splitlines()
     try:

@@ -47,6 +47,7 @@ class Line:
 class Process:
     """One process that took steps: their seconds, waits for batches, lines, and the trace of a few steps more.
 
+    ``alone`` are the seconds of steps beside which nothing looked at lines either.
     ``queued`` are the seconds of ``steps`` in which its main thread could run and no processor was free."""
 
     pid: int
@@ -64,11 +65,12 @@ class Process:
     queued: float = 0.0
     loop: tuple[str, int] = ("", 0)
     trouble: tuple[str, ...] = ()
+    alone: tuple[float, ...] = ()
 
     @property
     def step(self) -> float:
-        """The mean seconds of a step without a profiler."""
-        return sum(self.steps) / len(self.steps) if self.steps else 0.0
+        """The mean seconds of a step without a profiler; looking at lines makes one of few milliseconds longer, too."""
+        return min((sum(each) / len(each) for each in (self.alone, self.steps) if each), default=0.0)
 
 
 def process(raw: Mapping[str, Any], traced: Mapping[str, Any] | None) -> Process:
@@ -93,6 +95,7 @@ def process(raw: Mapping[str, Any], traced: Mapping[str, Any] | None) -> Process
             queued=float(raw.get("queued", 0.0)),
             loop=(str(raw.get("loop", [""])[0]), int(raw.get("loop", ["", 0])[1])),
             trouble=tuple(map(str, raw["trouble"])),
+            alone=tuple(map(float, raw.get("alone", ()))),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"it is no record of a process's steps: {type(error).__name__}: {error}") from error

@@ -1,6 +1,7 @@
 """`envkit debug --image` on a machine with a GPU: each rung in containers of its own, one container at a time.
 
-``python tests/debug/contained_on_gpu.py --image NAME --out evidence.json`` with a Python that holds what envkit needs.
+``python tests/debug/contained_on_gpu.py --image NAME --out evidence.json`` with a Python that holds what envkit needs,
+under Podman or, with ``--engine docker``, under Docker Engine; ``--width 3`` runs three rungs side by side.
 The image has Python 3 and the tools; what it lacks of torch and the CUDA toolkit is mounted (``--mount
 SOURCE:TARGET``).  It writes its file after each rung.
 """
@@ -9,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +54,10 @@ RUNGS: dict[str, tuple[list[str], list[str]]] = {  # options, and what Python is
 }
 
 
-def contained(image: str, mounts: list[str], name: str, folder: Path, limit_s: float) -> dict[str, Any]:
+def contained(engine: str, image: str, mounts: list[str], name: str, folder: Path, limit_s: float) -> dict[str, Any]:
     """One rung in containers of an image."""
     options, what = RUNGS[name]
-    where = ["--image", image, "--engine", "podman", "--gpus", "all", "--network", "none"]
+    where = ["--image", image, "--engine", engine, "--gpus", "all", "--network", "none"]
     for mount in [*mounts, f"{ROOT}:{ROOT}:ro"]:
         where += ["--volume", mount]
     return asked([*options, *where, "--env", f"PYTHONPATH={ROOT}"], ["python3", *what], folder, limit_s)
@@ -65,27 +69,38 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--image", required=True)
     parser.add_argument("--mount", action="append", default=[])
+    parser.add_argument("--engine", default="podman", choices=("podman", "docker"))
+    parser.add_argument("--width", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--only", nargs="*", default=[])
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
-    podman = subprocess.run(["podman", "--version"], capture_output=True, text=True).stdout.split()[-1]
-    said = {"python": ".".join(map(str, sys.version_info[:2])), "where": f"a container of Podman {podman} with CDI"}
+    asks = {
+        "podman": ["podman", "version", "--format", "{{.Version}}"],
+        "docker": ["docker", "version", "--format", "{{.Server.Version}}"],
+    }
+    version = subprocess.run(asks[given.engine], capture_output=True, text=True).stdout.split()[-1]
+    kind = "Docker Engine" if given.engine == "docker" else "rootless Podman" if os.getuid() else "Podman"
+    said = {"python": ".".join(map(str, sys.version_info[:2])), "where": f"a container of {kind} {version} with CDI"}
+    said["where"] += ", one at a time" if given.width == 1 else f", {given.width} at a time"
     known: dict[str, Any] = {"kind": "debug", "schema": "envkit.evidence/1", "recorded": {**recorded(), **said}}
     known["rungs"] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in RUNGS:
-            left = end - time.monotonic()
-            if left < 20 or (given.only and name not in given.only):
-                continue
-            told = contained(given.image, given.mount, name, Path(scratch) / name, min(90.0, left - 5))
+    lock = threading.Lock()
+
+    def one(name: str) -> None:
+        left = end - time.monotonic()
+        if left < 20 or (given.only and name not in given.only):
+            return
+        told = contained(given.engine, given.image, given.mount, name, Path(scratch) / name, min(90.0, left - 5))
+        with lock:
             known["rungs"][name] = told
             given.out.write_text(json.dumps(known, indent=1))
-            report = told.get("report", {})
-            print(
-                name, told.get("code"), told["seconds"], report.get("cause", "")[:300], told.get("trouble", "")[-600:]
-            )
-            sys.stdout.flush()
+        report = told.get("report", {})
+        print(name, told.get("code"), told["seconds"], report.get("cause", "")[:300], told.get("trouble", "")[-600:])
+        sys.stdout.flush()
+
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(given.width) as pool:
+        list(pool.map(one, RUNGS))
     return 0
 
 

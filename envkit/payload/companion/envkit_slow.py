@@ -1,7 +1,8 @@
 """What the time of a step goes to in this process: the lines of Python, and torch's own profiler over a few steps.
 
-After the first steps, which compile, load and allocate, a thread notes every few milliseconds which of the program's
-own lines the main thread is at, for ``_LINES_S`` seconds; then torch's profiler records steps for ``_TRACE_S`` seconds.
+After the first steps, which compile, load and allocate, steps are timed for ``_ALONE_S`` seconds with nothing beside
+them; a thread notes every few milliseconds which of the program's own lines the main thread is at, for ``_LINES_S``
+seconds, which makes short steps longer; then torch's profiler records steps for ``_TRACE_S`` seconds.
 What was seen goes to ``slow-PID.json`` and ``trace-PID.json`` (as torch exports it); after that nothing is measured.
 A program that ends before leaves what it has.  One profiler is started in a process and no second: what torch has begun
 to record under the first would end under the second, which corrupts memory.
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 envkit_steps: Any = importlib.import_module("envkit_steps")  # beside this file, wherever the command runs
 _WARM_STEPS, _WARM_S = 3, 1.0  # before anything is measured: at least so many steps, and so long
-_LINES_S, _TRACE_S = 2.0, 0.7
+_ALONE_S, _LINES_S, _TRACE_S = 0.6, 2.0, 0.7
 _LEAST_STEPS, _MOST_STEPS = 2, 200
 _RANKS = (4, 12, 24)  # of ranks, which must measure the same steps: the steps after which they begin, trace, and end
 _EVERY_S = 0.004  # between looks at the main thread
@@ -45,11 +46,12 @@ class _Here:
     """What this process has seen."""
 
     folder = ""
-    state = "waits"  # then "lines", then "traces", then "done"
+    state = "waits"  # then "alone", then "lines", then "traces", then "done"
     pid = 0
     profiler: Any = None
     since = 0.0  # when the state began, by perf_counter
     first = 0
+    alone: ClassVar[list[float]] = []  # ends of the steps that nothing slows; none of ranks, which count their steps
     ends: ClassVar[list[float]] = []  # of the steps whose lines are noted, which no profiler slows
     traced: ClassVar[list[float]] = []  # of those that the profiler records
     steps = 0
@@ -71,20 +73,28 @@ def watch(folder: str, stack: Callable[[FrameType | None], list[list[Any]]]) -> 
 def _forget() -> None:
     """A forked child, such as a worker of a DataLoader, is measured only where steps are its own."""
     _Here.state, _Here.pid, _Here.profiler, _Here.steps = "waits", 0, None, 0
-    _Here.ends, _Here.traced, _Here.lines, _Here.looked = [], [], {}, 0.0
+    _Here.ends, _Here.traced, _Here.lines, _Here.looked, _Here.alone = [], [], {}, 0.0, []
 
 
 def _stepped(number: int, optimizer: Any) -> None:
     now = time.perf_counter()
     if _Here.state == "done":
         return
-    if _Here.pid != os.getpid() or (number == 1 and _Here.state in ("waits", "lines")):  # of another kind, or loop
+    if _Here.pid != os.getpid() or (
+        number == 1 and _Here.state in ("waits", "alone", "lines")
+    ):  # of another kind, or loop
         _Here.pid, _Here.since, _Here.steps, _Here.state = os.getpid(), now, 0, "waits"
-        _Here.lines, _Here.looked, _Here.ends = {}, 0.0, []
+        _Here.lines, _Here.looked, _Here.ends, _Here.alone = {}, 0.0, [], []
     _Here.steps += 1
     ranks = envkit_steps.rank() != ""
     if _Here.state == "waits":
-        if number >= _RANKS[0] if ranks else _passed(now, _WARM_STEPS, _WARM_S):
+        if ranks and number >= _RANKS[0]:
+            _lines(number)
+        elif not ranks and _passed(now, _WARM_STEPS, _WARM_S):
+            _Here.state, _Here.steps, _Here.since, _Here.alone = "alone", 0, now, [now]
+    elif _Here.state == "alone":
+        _Here.alone.append(now)
+        if _passed(now, _LEAST_STEPS, _ALONE_S):
             _lines(number)
     elif _Here.state == "lines":
         _Here.ends.append(now)
@@ -227,6 +237,7 @@ def _write(trace: str) -> None:
         "loop": envkit_steps.loop(),
         "first": _Here.first,
         "state": _Here.state,
+        "alone": _apart(_Here.alone),
         "steps": _apart(_Here.ends),
         "traced": _apart(_Here.traced),
         "loaded": [round(b - a, 6) for a, b in waited],
