@@ -416,7 +416,7 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         base = dockerfile.stages[index].base
         steps = dockerfile.steps_of(index)
         brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
-        asked += bool(brought) or _has_the_newest(base)
+        asked += bool(brought)
         old = list(_old_glibc(base, brought, facts))  # where the build ends before anything asks for terms
         ends = "so that the build would end here too" if old else "so that the build ends here"
         for finding in (*old, *_open_terms(base, steps, facts, ends)):
@@ -464,11 +464,9 @@ _TERMS = pattern(
     r"|no-plugins|\bconda config\b[^&;|]*channels|\bCI=",
     re.IGNORECASE,
 )
-_PLAIN = ("os", "nvidia", "python")  # bases without a conda of their own
-# Anaconda's images, which are made with the installer of their release: it has the plugin that asks from 25.7 on at the
-# latest.  Source: anaconda/docker-images, miniconda3/debian/Dockerfile.
-_ANACONDAS = pattern(r"(?:docker\.io/)?(?:continuumio|anaconda)/(?:mini|ana)conda3?")
-_ASKS_SINCE = (25, 7)
+# Bases without a conda of their own; Anaconda's images have accepted the terms and hold no plugin that asks.  Source:
+# anaconda/docker-images at a32b8c1e, miniconda3/debian/Dockerfile.
+_PLAIN = ("os", "nvidia", "python")
 
 
 _CONDAS = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge", "micromamba"})
@@ -476,8 +474,8 @@ _CONDAS = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge", "microm
 
 def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Iterator[Finding]:
     """The first call of the newest Miniconda's conda that asks whether the terms are accepted, which nobody answers."""
-    newest = _has_the_newest(base)
-    for step in steps if newest or base.family in _PLAIN else ():
+    newest = False
+    for step in steps if base.family in _PLAIN else ():
         copied = step.copy is not None and any("condarc" in name for name in (*step.copy.sources, step.copy.target))
         if copied or _TERMS.search(step.value) or "CONDA_PLUGINS_AUTO_ACCEPT_TOS" in step.env or "CI" in step.env:
             return
@@ -495,16 +493,6 @@ def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Ite
                 "`ENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes`",
             )
             return
-
-
-def _has_the_newest(base: Base) -> bool:
-    """Whether a base is an image of Anaconda's that holds a conda which asks for the terms."""
-    if not base.sure or base.digest or not _ANACONDAS.fullmatch(base.repository):
-        return False
-    release = re.match(r"v?(\d+)\.(\d+)", base.tag)
-    return base.tag in ("", "latest") or (
-        release is not None and _ASKS_SINCE <= (int(release[1]), int(release[2])) < (1000, 0)
-    )
 
 
 def _asks_for_terms(command: Command) -> bool:
