@@ -199,7 +199,7 @@ TWINS = [
     case("the GPU is too old", RAISED + "RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n",
          "arch-unsupported", "no-kernel-image"),
     case("an assembler that is too old", "ptxas /tmp/t.ptx, line 6; error   : Instruction 'mma' not supported on "
-         ".target 'sm_120'\n", "arch-unsupported", "no-kernel-image|nvcc-torch-cuda-mismatch"),
+         ".target 'sm_120'\n", "gpu-kernel-bug", "no-kernel-image|nvcc-torch-cuda-mismatch"),
     case("no driver after the noise", REGISTERED + RAISED + "RuntimeError: Found no NVIDIA driver on your system.\n",
          "no-gpu-or-driver", "cuda-init-no-device"),
     case("a library's attribute", MISSED_ATTRIBUTE.format(caller=f"{TORCH}/../peft/a.py", function="load"),

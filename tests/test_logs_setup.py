@@ -46,16 +46,16 @@ DRIVER = [
     ),
     pytest.param(
         "CUDA error at sample.cu:40 code=35(cudaErrorInsufficientDriver) cudaGetDeviceCount(&n)\n",
-        "driver-too-old",
-        "version-mismatch",
+        "cuda-init-no-device",
+        "no-gpu-or-driver",
         "cudaErrorInsufficientDriver",
         id="sample",
     ),
     pytest.param(
         "terminate called after throwing an instance of 'thrust::system::system_error'\n"
         "  what():  CUDA driver version is insufficient for CUDA runtime version\n",
-        "driver-too-old",
-        "version-mismatch",
+        "cuda-init-no-device",
+        "no-gpu-or-driver",
         "driver version is insufficient",
         id="runtime",
     ),
@@ -255,7 +255,7 @@ DEVICES = [
     pytest.param(
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
         "  Warning  FailedScheduling  3m  default-scheduler  0/2 nodes are available: 2 Insufficient nvidia.com/gpu.\n",
-        "cuda-init-no-device",
+        "not-gpu-env",
         "infra",
         "Insufficient nvidia.com/gpu",
         id="k8s-after-another-failure",
@@ -263,7 +263,7 @@ DEVICES = [
     pytest.param(
         "  Warning  FailedScheduling  3m  default-scheduler  0/9 nodes are available: 4 Insufficient nvidia.com/gpu, 5 "
         "node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }.\n",
-        "cuda-init-no-device",
+        "not-gpu-env",
         "infra",
         "Insufficient nvidia.com/gpu",
         id="k8s-busy",

@@ -118,7 +118,7 @@ def grows(pattern: re.Pattern[str], piece: str, end: str, short: int = 5_000) ->
 
 
 @pytest.mark.slow  # each of hundreds of patterns on lines of two lengths, of every piece of it
-@pytest.mark.parametrize("domain", ["cuda", "kernel", "program", "ranks", "setup"])
+@pytest.mark.parametrize("domain", ["cuda", "kernel", "program", "ranks", "setup", "unspecific"])
 def test_the_time_of_a_pattern_grows_with_the_line_and_no_faster(domain: str) -> None:
     slow = [
         (row.id, piece)
@@ -136,7 +136,9 @@ def test_a_pattern_with_nested_repeats_would_be_found() -> None:
 
 
 def test_no_file_of_rows_is_left_out() -> None:
-    assert sorted(path.stem for path in ROWS.glob("*.jsonl")) == ["cuda", "kernel", "program", "ranks", "setup"]
+    assert sorted(path.stem for path in ROWS.glob("*.jsonl")) == [
+        *("cuda", "kernel", "program", "ranks", "setup", "unspecific"),
+    ]
 
 
 def test_every_kind_of_failure_is_there_and_leads_somewhere() -> None:

@@ -992,7 +992,7 @@ HEALTHY: list[Pair] = [
         OPEN,
         "unknown",
         "envprobe 1.2\nCUDA driver version is insufficient for CUDA runtime version\n",
-        "driver-too-old",
+        "cuda-init-no-device",
     ),
     (
         "a report on other jobs",

@@ -57,7 +57,7 @@ BUILDS: list[Case] = [
             *NINJA,
         ),
         f"{NVCC}|{NO_IMAGE}|{INNOCENT}",
-        "arch-unsupported|launch-config|program-bug",
+        "arch-unsupported|launch-config|program-bug|gpu-kernel-bug",
     ),
     (
         "a device function that no object has",

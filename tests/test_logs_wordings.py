@@ -76,14 +76,18 @@ BUILD = """\
             "version-mismatch",
         ),
         (ARCH_FLAGS, "nvcc-torch-cuda-mismatch", "container-config"),
-        (UNKNOWN_AT_START + ARCH_FLAGS, "cuda-init-no-device", "no-gpu-or-driver"),
+        (UNKNOWN_AT_START + ARCH_FLAGS, "gpu-hardware-unknown-error", "driver-firmware-fault"),
         (
             "No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'\n" + ARCH_FLAGS,
             "nvcc-torch-cuda-mismatch",
             "container-config",
         ),
         ("/bin/bash: line 1:  7293 Killed    cicc --c++17 x.cu\n" + BUILD, "not-gpu-env", "host-resource"),
-        ("ggml_cuda_init: failed to initialize CUDA: unknown error", "cuda-init-no-device", "no-gpu-or-driver"),
+        (
+            "ggml_cuda_init: failed to initialize CUDA: unknown error",
+            "gpu-hardware-unknown-error",
+            "driver-firmware-fault",
+        ),
         (
             "E1110 19:12:18.304984 4203 cuda_dnn.cc:502] There was an error before creating cudnn handle (35): "
             "cudaErrorInsufficientDriver : CUDA driver version is insufficient for CUDA runtime version\n"

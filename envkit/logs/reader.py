@@ -63,6 +63,7 @@ _FRAME_WORDS = (
 # IPython's frames: "File ~/x.py:3, in f"
 _FILE_WORDS = (b"file ~/", b"file /")
 _FILE_SHAPE = re.compile(rb"\bfile [~/][^:\n]{1,400}:0")
+_TASK = "fatal: ["  # of Ansible, before what a task says
 _LOUD = re.compile("|".join(re.escape(word) for word in _LOUD_WORDS))
 # "0 errors", "error_rate=0.1", "no errors", "fail_on=...": words of quiet lines
 _QUIET = re.compile(
@@ -484,7 +485,8 @@ class _File:
     def _hear(self, line: Line, said: LogMessage) -> None:
         """Keeps a line that sounds like an error; those that differ in numbers only are one."""
         low = line.text.lower()
-        if said.prompt or not (_LOUD.search(low) or said.level in ("error", "fatal")) or _QUIET.search(low):
+        loud = _LOUD.search(low) or said.level in ("error", "fatal") or line.raw.startswith(_TASK)
+        if said.prompt or not loud or _QUIET.search(low):
             return
         if _EXCERPT.match(line.text):
             return

@@ -79,7 +79,9 @@ _TEST_FAILED = re.compile(
     r"|^\d+ tests?, \d+ passed, [1-9]\d* failed$|^--- FAIL: |^\*\*\*Test Failed\*\*\* \d"
 )
 # of a report of a failed test: its source, with a mark or a number before it, and how two values differ
-_SHOWN = re.compile(r"\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{1,}(?!what\(\): )")
+_SHOWN = re.compile(
+    r"(?!\s{1,20}\w{1,80}_test\.go:\d{1,6}: [^\"`]{1,300}$)(?:\s*>?\s*\d{1,6} ?[|:] |[>E]? {3,}|\s{1,}(?!what\(\): ))"
+)
 _DIFFERS = re.compile(r"E {3,}(?:(?:AssertionError: )?assert |AssertionError: ['\"\[({]|[-+?] )")
 # two values that were to be equal, told by what asserted it
 _COMPARED = re.compile(
@@ -142,6 +144,13 @@ _LOUD = ("error", "fatal", "critical")
 _MANY, _APART = 3, 3  # kinds of failure, and lines between two of a list
 _RAISED_FIRST = re.compile(r"[\w.]{0,100}(?:Error|Exception|Warning)\b")
 _BEGIN, _SHAPE = 40, 4  # characters of a line of a list, and marks and words of its shape, that are compared
+# below the message of an error that nobody caught: frames of Node, Java and Julia, what Node says of the error, the
+# rest of a box of Terraform's, a hint of Rust's, and the end of a pipeline of GStreamer's
+_REPORT = re.compile(
+    r"\s{1,20}at \S.{0,300}\d\)?$|\s{0,4}\[\d{1,3}\] \S.{0,300}\)$|\s{1,6}@ \S|Stacktrace:$|\s{1,8}code: 'ERR_|\}$"
+    r"|[\u2502\u2575]|note: run with `RUST_BACKTRACE|Node\.js v\d|Additional debug info|Setting pipeline to "
+    r"|(?:ERROR: )?(?:from element /|pipeline doesn't want)"
+)
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
 _SHARE_OF_HISTORY = 0.15  # of lines that begin with a commit, where each names the files that it changed
@@ -227,13 +236,21 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
     told = [event for event in told if not any(holds(trace, event.line) for trace in ignored)]
     traced = [trace for trace in traced if trace not in ignored]
-    told, survived, traced, passed = read_backwards(told, traced, seen)
+    worked = {name: _without_reports(each) for name, each in seen.items()}
+    told, survived, traced, passed = read_backwards(told, traced, worked)
     files = tuple(without(file, passed) for file in files)
     if not traced and not any(ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
         survived += noted_again(told, survived)
     events = _ordered((event for event in told if event not in survived), order)
     traces = sorted(traced, key=lambda trace: (order[trace.line.file], trace.line.number))
     return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), tuple(_ordered(survived, order)))
+
+
+def _without_reports(seen: FileSeen) -> FileSeen:
+    """The file without what belongs to the report of an error that nobody caught: no work of its program."""
+    head = tuple(line for line in seen.head if not _REPORT.match(line.text))
+    tail = tuple(line for line in seen.tail if not _REPORT.match(line.text))
+    return seen if (head, tail) == (seen.head, seen.tail) else replace(seen, head=head, tail=tail)
 
 
 def _as_tried(event: Event) -> Event:

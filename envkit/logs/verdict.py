@@ -34,6 +34,8 @@ _LAST = 2
 _INNOCENT = "not-gpu-env"
 _OPEN = "insufficient-evidence"
 _OF_RANKS = ("nccl-remote-error", "nccl-unhandled-system-error")
+# what torch's own bookkeeping says of ranks that are not at the same call, whoever carries their messages
+_OF_CALLS = re.compile(r"monitoredBarrier|Detected mismatch between collectives|\bwait timeout after \d")
 _AMD = re.compile(r"\bHIP\b|\bhip[A-Z]\w{3}|\bROCm\b|rocBLAS|\bgfx\d{3,4}|\bfault by GPU node-|HSA_STATUS")
 _AMD_SAYS = "; these are the words of ROCm, so it is an AMD GPU, for which commands of CUDA do not serve"
 _AMD_NEXT = ("rocminfo", "rocm-smi", "AMD_SERIALIZE_KERNEL=3 AMD_LOG_LEVEL=3 CMD")
@@ -68,7 +70,8 @@ def _among_cpus(story: Story) -> bool:
 
 def _without_gpu(found: Hypothesis) -> Hypothesis:
     """The hypothesis, told as innocent where its kind is one of connections between GPUs."""
-    if found.category not in _OF_RANKS:
+    calls = found.category == "nccl-timeout-hang" and any(_OF_CALLS.search(line.text) for line in found.evidence)
+    if found.category not in _OF_RANKS and not calls:
         return found
     over = tuple(each for each in found.over if each != _INNOCENT)
     return replace(found, category=_INNOCENT, over=over, next=found.next or failures()[found.category].next)

@@ -11,7 +11,7 @@ from envkit.logs.story import Story
 _GPU_OPTION = re.compile(r"--gpus|--runtime[= ]?nvidia|nvidia\.com/gpu|/dev/nvidia|--device[= ]nvidia|--nv(?:ccli)?\b")
 _GPU_WORD = re.compile(
     r"(?i)cuda|gpu|nvidia|cudnn|nccl|driver|accelerator|bf16|bfloat16|fp16|mixed precision|triton|\.so\b|device|ptx"
-    r"|executionprovider"
+    r"|executionprovider|memory_efficient_attention"
 )
 # what is said of an answer that was expected and did not come
 _FOR_WANT = re.compile(r"expected (?:one|at least one) argument|invalid \w{1,20} value: ''|\bNone\b")

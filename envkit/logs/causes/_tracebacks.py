@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterator
 
 from envkit.logs.codes import exception_causes
-from envkit.logs.ends import (
-    service,
-)
+from envkit.logs.ends import service
 from envkit.logs.records import Event, Role, Traceback
 from envkit.logs.story import Process, Story
-from envkit.logs.survived import (
-    words,
-)
+from envkit.logs.survived import STUMBLES, words
 
+_CAUGHT = 2  # exceptions of a chain
 Chain = tuple[Traceback, ...]
+LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
 
 # raised by whoever waited for, started or talked to the process that failed
 _WRAPPED = re.compile(
@@ -119,3 +117,19 @@ def events_in(story: Story, trace: Traceback) -> Iterator[Event]:
         line = event.line
         if line.file == trace.line.file and trace.first.number <= line.number <= end and event.role is not Role.ADVICE:
             yield event
+
+
+def stumbled(story: Story) -> tuple[Traceback, Traceback] | None:
+    """The exception of the GPU's memory that a program caught, and that by which its own handler then failed.
+
+    A program that lacks memory can go on, and catches that; what stops it is then what happened while it was handled.
+    """
+    chain = fatal(story)
+    if len(chain) != _CAUGHT or chain[1].within != "during" or short_kind(chain[1]) not in STUMBLES:
+        return None
+    first, last = chain
+    own = bool(last.frames) and not LIBRARY.search(last.frames[-1].file)
+    met = {event.category for event in events_in(story, first) if event.category}
+    if own and met == {"out-of-memory"} and not any(event.category for event in events_in(story, last)):
+        return first, last
+    return None

@@ -9,6 +9,7 @@ from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, lines_of, neighbours, shown, size
 from envkit.logs.causes._readers import of_category
 from envkit.logs.causes._setup import words_seen
+from envkit.logs.causes._tracebacks import stumbled
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
@@ -93,7 +94,9 @@ def out_of_memory(story: Story, facts: Facts, event: Event) -> Iterator[Hypothes
     """The GPU's memory did not suffice: by the figures of the message, which of the reasons it was."""
     kind = event.signature.id
     evidence = lines_of(event, *neighbours(story, event, ("nccl-oom-calloc",), 4))
-    if kind == "tf-oom-cpu":
+    if stumbled(story) is not None:
+        yield _exhausted(evidence, "CUDA reports out of memory, which the program had caught")
+    elif kind == "tf-oom-cpu":
         yield worded("cpu-tensor-not-allocated", *evidence)
     elif kind.startswith(("triton-resources", "launch-resources")):
         yield from _resources(event)

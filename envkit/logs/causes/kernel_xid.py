@@ -5,12 +5,14 @@ Sources: NVIDIA, XID Errors and its Xid catalogue (docs.nvidia.com/deploy/xid-er
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envkit.facts import Facts, XidRow
 from envkit.facts.xid import Xid, XidCategory, slot
 from envkit.logs.causes._cuda import HARDWARE
+from envkit.logs.causes._stated import shortened
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 from envkit.logs.xid import failure_of, nvlink5, nvlink_faults, nvlink_sympathetic, parsed, sxid_row
@@ -64,6 +66,11 @@ _OWN_FAULTS = (
 _PLACES = 3  # proposal: programs that must fault at one place, and nowhere else, before the place is suspected
 _APART_S = 26 * 3600.0  # times without a zone may be half a day off either way; more than that is another day's error
 _SAME_S = 2.0
+_CLEANED = 45
+# how shells, people, supervisors and the kernel's audit write that a program was ended from outside
+_ENDED = re.compile(
+    r"\bKilled\b|\bSIG(?:KILL|TERM|INT)\b|\bkill(?:all|ing)?\b|\bsig(?:nal)?[ =](?:9|15|2)\b|\bTerminated\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,11 @@ def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts
     if all(fault.asked for fault in group) or (group[0].xid is not None and group[0].xid.previous is not None):
         strength = min(strength, Strength.LIKELY)
     told = _told(group, found, story, facts, strength)
+    if tier == _AFTER and group[0].code == _CLEANED and (by := _killed_by(group[0], story)) is not None:
+        why = f"a program was ended from outside ({shortened(by.text)}), and the driver cleaned up: {told.because}"
+        lines = (group[0].line, by)
+        over = ("not-gpu-env", "insufficient-evidence")
+        return Hypothesis("xid-45", "program-bug", Strength.USUAL, lines, why, "who ended the program", over=over)
     beside = _refusals(group[0], found)
     others = {fault.category for fault in found} - {told.category}
     if tier == _GRAVE and not _another_day(group[0].line, story):
@@ -194,6 +206,16 @@ def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts
             others |= set(_OWN_FAULTS)
     because = told.because + ("; links refused accesses at that time" if beside else "")
     return replace(told, evidence=(*told.evidence, *beside), because=because, over=tuple(sorted(others)))
+
+
+def _killed_by(cleaned: _Fault, story: Story) -> Line | None:
+    """The line by which somebody ended the program that a clean-up was for; None where the system did so for want of
+    memory, or where no line tells of it."""
+    if any(each.category == "not-gpu-env" and each.signature.id.startswith("program-oom") for each in story.events):
+        return None
+    kept = (line for seen in story.files for line in (*seen.head, *seen.loud, *seen.tail))
+    of_it = re.compile(rf"\b{cleaned.pid}\b") if cleaned.pid is not None else None
+    return next((line for line in kept if of_it and of_it.search(line.text) and _ENDED.search(line.text)), None)
 
 
 def _refusals(first: _Fault, found: Sequence[_Fault]) -> tuple[Line, ...]:
@@ -378,8 +400,11 @@ def _beside(own: Event, group: Sequence[_Fault], facts: Facts) -> Hypothesis:
     because = f"the program met an error of its own kernels, and the kernel log has it too{tie}: {reading}"
     cause = "bad-index-or-label" if own.category == "device-side-assert" else "gpu-kernel-bug"
     strength = Strength.LIKELY if ties else Strength.POSSIBLE
-    over = tuple(sorted({one.category for one in group} - {own.category}))
-    return Hypothesis(own.category, cause, strength, (own.line, fault.line), because, over=over)
+    told, lines = own.category, (own.line, fault.line)
+    if ties and fault.category == "xid-31" and told == "illegal-memory-access":
+        told, lines = "xid-31", (fault.line, own.line)  # the kernel names the access that the program only noticed
+    over = tuple(sorted({own.category, *(one.category for one in group)} - {told}))
+    return Hypothesis(told, cause, strength, lines, because, over=over)
 
 
 def _bus_errors(lost: _Fault, story: Story) -> list[Line]:

@@ -28,7 +28,9 @@ from envkit.logs.survived import (
     works_again,
 )
 
-_EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
+_EXIT = re.compile(
+    r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |[Ee]xited with (?:exit )?code )(?P<exit>-?\d+)"
+)
 _WRAPPER = re.compile(
     r"ChildFailedError|\(exitcode: -?\d+\)|exitcode\s*: -?\d+|Engine core initialization failed"
     r"|Engine process failed to"
@@ -54,6 +56,9 @@ _NOTHING_FAILED = re.compile(
     r"|(?i:\b(?:saved|wrote|written|stored) (?:to |in |checkpoint|model|report|\S{1,80}[./]\S))"
     r"|(?i:\ball (?:is )?(?:ok|well|good|passed)[.!]?$)"
 )
+_LAUNCHED = re.compile(
+    r"torch[/.]distributed|\belastic\b|Setting OMP_NUM_THREADS|\*{5}"
+)  # what torchrun says of itself
 _LAUNCHER = re.compile(
     r"ChildFailedError|exitcode|Engine core|Engine process|core proc|ProcessExited|Root Cause|[Ss]ee (?:root|stack)"
     r"|closing signal|\brank\b|Shard \d|MPI_ABORT|Primary job|scheduler is dead|Aborting Ring|StartAbort"
@@ -75,7 +80,7 @@ _GPU = re.compile(
 _ERROR = re.compile(
     r"(?:^|[\s\[(])(?:error|fatal(?: error)?|panic|exception|\w{3,40} failed"
     r"|\w{1,60}(?:Error|Exception))\b\s{0,4}[:!\]]"
-    r"|\bE\d{4}:",
+    r"|\bE\d{4}:|^(?:[a-z]\w{0,30}\.){1,8}\w{1,60}(?:Error|Exception): ",
     re.IGNORECASE,
 )
 # "tool: what: message", as commands, shells and engines complain
@@ -95,7 +100,7 @@ _HARMLESS = re.compile(
     r"|warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
+_HEADING = re.compile(r"\bException in task \d.{0,80}$|\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
 _CUES = tuple(
     (cause, re.compile(words, re.IGNORECASE))
     for cause, words in (
@@ -117,7 +122,8 @@ _CUES = tuple(
         ),
         (
             "launch-config",
-            r"no such file|not found|does not exist|invalid (?:option|value|partition|\w{1,20} value)|unrecogni[sz]ed"
+            r"\b(?:mpi|world)[ _]?size\b.{0,60}(?:!=|==|must|equal|divisible)"
+            r"|no such file|not found|does not exist|invalid (?:option|value|partition|\w{1,20} value)|unrecogni[sz]ed"
             r"|missing (?:script|required|argument)|already (?:in use|allocated)|unable to allocate resources",
         ),
     )
@@ -152,6 +158,8 @@ _SIGNALS = {
 }
 _ELSEWHERE = "only launchers and wrappers speak: the process that failed first wrote elsewhere or above"
 _KILL, _USAGE, _NOT_RUN = 9, 2, 126
+# systemd, of the process of a unit that ended with a status
+_UNIT_ENDED = re.compile(r": Main process exited, code=\w{4,8}, status=[1-9]|: Failed with result '")
 _SHELL = 128  # a shell's exit status of a process that a signal ended is this and the signal's number
 _MOST = 4
 _CAUSED = 12  # lines
@@ -189,7 +197,11 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif own := _own_exit(exits):
         why = f"the process ended itself with exit code {own}, and said nothing of why"
         decide = f"where the program ends with {own} (exit, sys.exit, os._exit)"
-        yield Hypothesis(INNOCENT, "program-bug", Strength.USUAL, chosen, why, decide)
+        cause = "program-bug"
+        if (word := _own_word(lines[0], story)) is not None:
+            why = f"the process ended itself with exit code {own}, and said before that: {shortened(word.text)}"
+            cause, chosen = _cause_of(word), (word, *chosen)[:_MOST]
+        yield Hypothesis(INNOCENT, cause, Strength.USUAL, chosen, why, decide)
     sure = any(_LAUNCHER.search(line.text) for line in chosen)  # of whose workers each has a log of its own
     strength = Strength.LIKELY if sure else Strength.USUAL
     strength = Strength.POSSIBLE if signal == _KILL or _own_exit(exits) else strength
@@ -215,11 +227,28 @@ def last_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     if not _COMPLAINT.search(said.text) or _GPU.search(unquoted(said.text)):
         return
-    cause = next((name for name, cue in _CUES if cue.search(said.text)), "")
-    cause = cause or ("launch-config" if _SETTING.search(said.text) else "program-bug")
     why = f"the process ended with an error, and said last: {shortened(said.text)}"
     decide = "what the program does in that line"
-    yield Hypothesis(INNOCENT, cause, Strength.USUAL, (said, lines[end]), why, decide, over=(OPEN,))
+    yield Hypothesis(INNOCENT, _cause_of(said), Strength.USUAL, (said, lines[end]), why, decide, over=(OPEN,))
+
+
+def _own_word(first: Line, story: Story) -> Line | None:
+    """The program's last line before a launcher's first one, if it complains of something other than the GPU."""
+    before = [line for line in _seen(story) if line.file == first.file and line.number < first.number]
+    said = next((line for line in reversed(before) if _said_by_program(line)), None)
+    near = said is not None and first.number - said.number <= _NEAR_END
+    told = near and said is not None and _COMPLAINT.search(said.text) and not _GPU.search(unquoted(said.text))
+    return said if told else None
+
+
+def _said_by_program(line: Line) -> bool:
+    return not (_QUIET_WORDS.match(line.text) or _WRAPPER.search(line.text) or _LAUNCHED.search(line.text))
+
+
+def _cause_of(said: Line) -> str:
+    """The cause class that the words of a program's last line stand for."""
+    cause = next((name for name, cue in _CUES if cue.search(said.text)), "")
+    return cause or ("launch-config" if _SETTING.search(said.text) else "program-bug")
 
 
 def _ended_badly(line: Line) -> bool:
@@ -360,6 +389,8 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if any(event.role is not Role.ADVICE and event.category for event in story.events):
         return
     last = tuple(line for seen in story.files for line in seen.tail[-1:])[:1]
+    ends = (line for seen in story.files for line in seen.tail if _UNIT_ENDED.search(line.text))
+    last = next(((line,) for line in ends), last)
     why = "no line tells of a failure"
     yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
 

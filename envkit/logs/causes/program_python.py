@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, stated
-from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling
+from envkit.logs.causes._tracebacks import LIBRARY, Chain, events_in, fatal, short_kind, stumbled, telling
 from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
 from envkit.logs.story import Story
@@ -39,7 +39,6 @@ _GPU_FAULT = re.compile(
     r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
 )
 _NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")
-_LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
 # a package that says which release of another it wants
 _WANTS = re.compile(
     r"\b(?:[Rr]equire[sd]?|needs?)\b.{0,160}(?:[<>=!~]=|[<>] ?\d|\b(?:version|release) (?:of )?\S{0,60}\d"
@@ -178,6 +177,15 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace), fix)
 
 
+def mistake_of_a_handler(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The program caught that the GPU's memory was used up, and its own handler stumbled: that ended it."""
+    if (found := stumbled(story)) is not None:
+        first, last = found
+        why = f"the program had caught an error of the GPU's, and its handler failed: {short_kind(last)}{_where(last)}"
+        decide = "what the handler was to do; the error before it is the reason why it ran"
+        yield Hypothesis(INNOCENT, "program-bug", Strength.LIKELY, (last.line, first.line), why, decide)
+
+
 def says_a_name(text: str) -> bool:
     """Whether a line is an exception whose message repeats names of the program's, and no fault of the GPU's."""
     return _NAMED.search(text) is not None and not _GPU_FAULT.search(text)
@@ -248,7 +256,7 @@ def _where(trace: Traceback) -> str:
 
 def _own(trace: Traceback) -> Frame | None:
     """The innermost frame of the program's own code."""
-    own = [each for each in trace.frames if not _LIBRARY.search(each.file) and not each.file.startswith("<")]
+    own = [each for each in trace.frames if not LIBRARY.search(each.file) and not each.file.startswith("<")]
     return own[-1] if own else None
 
 
@@ -281,10 +289,10 @@ def _cause(trace: Traceback) -> str:
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
         own = _FROM_FILE.search(message)  # a file of the program's lies beside the one that asks for it
         beside = own is not None and trace.frames and own["folder"] == trace.frames[-1].file.rpartition("/")[0]
-        return "program-bug" if beside and not _LIBRARY.search(trace.frames[-1].file) else "version-mismatch"
+        return "program-bug" if beside and not LIBRARY.search(trace.frames[-1].file) else "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
-    in_library = (asked := _asked_by(trace)) is not None and bool(_LIBRARY.search(asked.file))
+    in_library = (asked := _asked_by(trace)) is not None and bool(LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
     if kind == "AttributeError" and (
@@ -314,7 +322,7 @@ def _hidden(trace: Traceback) -> str:
         return ""
     name = named["name"] or named["other"]
     files = [frame.file for frame in trace.frames] + ([named["file"]] if named["file"] else [])
-    own = any(re.split(r"[\\/]", file)[-1] == f"{name}.py" and not _LIBRARY.search(file) for file in files)
+    own = any(re.split(r"[\\/]", file)[-1] == f"{name}.py" and not LIBRARY.search(file) for file in files)
     return name if name in sys.stdlib_module_names and (own or "consider renaming" in trace.message) else ""
 
 

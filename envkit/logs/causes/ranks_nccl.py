@@ -24,6 +24,7 @@ _STATUSES = {
     "nccl-status-remote": "bare-remote-error",
 }  # fmt: skip
 _ALL = ("nccl-timeout-hang", _CUDA, _SYSTEM, _REMOTE)
+_TWO = 2
 _QUOTED = re.compile(r"(?:Cuda|CUDA) (?:failure|error):?\s?(?:\d{1,4} )?'([^']{3,120})'")
 
 
@@ -33,6 +34,18 @@ def versions_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         one, other = (_release(event.values.get(name)) for name in ("nccl", "nccl_other"))
         rank, other_rank = (event.values.get(name) for name in ("rank", "other_rank"))
         yield worded("nccl-versions-differ", event, rank=rank, one=one, other_rank=other_rank, other=other)
+        return
+    said = {event.values["nccl"]: event for event in reversed(story.of("nccl-version-line"))}
+    failed = [root for root in story.roots if root.category in _ALL]
+    if len(said) == _TWO and failed and len({event.line.process for event in said.values()}) == _TWO:
+        lines = sorted(said.values(), key=story.events.index)
+        one, other = (event.values["nccl"] for event in lines)
+        rank, other_rank = (event.line.host if event.line.rank is None else str(event.line.rank) for event in lines)
+        lines.append(failed[0])
+        likely = Strength.LIKELY
+        yield worded(
+            "nccl-versions-differ", *lines, strength=likely, rank=rank, one=one, other_rank=other_rank, other=other
+        )
 
 
 def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:

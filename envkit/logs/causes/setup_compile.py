@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless_only_warned, words_seen
+from envkit.logs.causes._stated import shortened
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Strength
@@ -22,7 +23,7 @@ _NO_CUDA = (
 )  # fmt: skip
 _NO_NVCC = (
     "build-bare-metal", "cmake-toolkit-said", "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot",
-    "build-nvcc-command", "build-nvcc-quoted", "build-cuda-path", "build-ptxas",
+    "build-nvcc-command", "build-nvcc-rust", "build-nvcc-quoted", "build-cuda-path", "build-ptxas",
     "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
     "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "cmake-none-found",
     "header-cuda", "header-cuda-source",
@@ -64,8 +65,10 @@ def architecture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             yield hypothesis(event, "version-mismatch", Strength.DECISIVE, because, over=_AFTER)
             return
         if event.signature.id == "ptxas-instruction":
-            because = f"the kernel uses an instruction that {asked or 'its target'} does not have"
-        elif event.signature.id == "build-arch-unknown":
+            because = f"the kernel uses what its target does not have: {shortened(event.line.text)}"
+            yield hypothesis(event, "gpu-kernel-bug", Strength.LIKELY, because, over=_AFTER)
+            return
+        if event.signature.id == "build-arch-unknown":
             because = f"the installed torch does not know the architecture {asked}: it is older than the GPU"
         elif _dropped(asked, facts):
             because = f"{by} has dropped {asked}: the project asks for an architecture that is too old"

@@ -39,7 +39,7 @@ _KERNEL = (
 )  # fmt: skip
 _MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon")
 _SHORTAGE = re.compile(
-    r"\d+/(?P<all>\d+) nodes are available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"
+    r"\d+/(?P<all>\d+) nodes are (?:un)?available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"
 )
 _UNHEALTHY = re.compile(r"\bno healthy devices present\b|\bcannot allocate unhealthy devices\b")
 _RAY = re.compile(r"ray::|^(?:\x1b\[\d+m)?\(\w{1,80} (?:pid|ip)=")
@@ -51,7 +51,7 @@ _FOR_WANT = frozenset([*STUMBLES, "ValueError", "JSONDecodeError", "CalledProces
 _OF_GPU = re.compile(r"(?i)\bcuda|\bgpus?\b|nvidia|nvml|driver|\bdevices?\b")
 # BuildKit and Docker's older builder, of the step that failed
 _BUILD_STEP = re.compile(
-    r"process \"/bin/(?:ba)?sh (?:-\w+ )+(?P<step>[^\"]{1,300})\" did not complete"
+    r"process \"/bin/(?:ba)?sh (?:-\w+ )+(?P<step>(?:[^\"\\]|\\.){1,300})\" did not complete"
     r"|The command '/bin/(?:ba)?sh (?:-\w+ )+(?P<old>[^']{1,300})' returned a non-zero code"
 )
 # what libraries say where they go on without a GPU, and that they are built so
@@ -249,9 +249,12 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if _UNHEALTHY.search(event.line.text):
             yield worded("gpus-of-a-node-unhealthy", event)
             return
-        cause = "container-config" if short == nodes == "1" else "infra"
         who = f"{short} of {nodes} nodes have" if short else "the node has"
-        yield worded("no-free-gpu-in-cluster", event, cause=cause, who=who)
+        if short == nodes == "1":  # where nobody else takes it, nobody offers it
+            yield worded("node-offers-no-gpu", event, who=who)
+        else:
+            over = {"cuda-init-no-device", *(root.category for root in story.before(event))} - {"", INNOCENT}
+            yield worded("no-free-gpu-in-cluster", event, over=sorted(over), who=who)
         return
 
 
@@ -273,8 +276,9 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         written = "=" in given.line.text
         if written and _EMPTY.match(value):
             seen = f"CUDA_VISIBLE_DEVICES is {value}" if value else "CUDA_VISIBLE_DEVICES is empty"
-        elif listed and value.isdigit() and int(value) >= len(listed):
-            seen = f"CUDA_VISIBLE_DEVICES is {value} on a machine with {len(listed)} GPU"
+        elif listed and (first := value.partition(",")[0].strip()).isdigit() and int(first) >= len(listed):
+            # CUDA reads the list up to the first entry that is no GPU of the machine
+            seen = f"CUDA_VISIBLE_DEVICES is {value} on a machine with {len(listed)} GPUs"
         else:
             continue
         yield worded("visible-devices-hide-all", event, given, seen=seen)

@@ -25,7 +25,10 @@ _NO_VERSIONS = ("driver-too-old-runtime", "driver-too-old-name", "driver-too-old
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 
 
-@of_root("driver-too-old", *(f"driver-too-old-{by}" for by in ("torch", "jax", "ngc", "ngc-wrapped", "runtime")))
+@of_root(
+    "driver-too-old",
+    *(f"driver-too-old-{by}" for by in ("ollama", "matlab", "torch", "jax", "ngc", "ngc-wrapped", "runtime")),
+)
 def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The driver speaks an older CUDA than the program brings (CUDA Runtime API, cudaErrorInsufficientDriver)."""
     speaks = _cuda(event.values.get("driver_cuda")) or _cuda(story.value("driver_cuda")) or _of_driver(story, facts)
@@ -44,9 +47,9 @@ def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
         because = f"the driver speaks CUDA {speaks}, and the program needs {wants if wants else 'a newer one'}"
     elif event.values.get("driver"):
         because = f"the driver is {event.values['driver']}, and the program needs a newer one"
-    elif not story.value("driver") and event.signature.id in _NO_VERSIONS:
+    elif not _served(story, event) and event.signature.id in _NO_VERSIONS:
         because = "the driver is older than the program's CUDA needs, or there is none: CUDA says the same of both"
-        strength = min(strength, Strength.USUAL)
+        strength = min(strength, Strength.POSSIBLE)
         yield worded("no-driver-is-too-old", event)
     yield hypothesis(event, "version-mismatch", strength, because, over=_NO_DEVICE)
 
@@ -100,6 +103,11 @@ def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypot
         because = f"the fabric manager is of {manager} and the driver of {driver}: they must be the same"
     others = [other for other in (event, *service) if other is not first]
     yield worded("fabric-service-failed", first if first.role is Role.ROOT else event, *others[:2], why=because)
+
+
+def _served(story: Story, event: Event) -> bool:
+    """Whether something shows that there is a driver: its version, or a library that was reached through it."""
+    return bool(story.value("driver")) or "cudnn handle" in event.line.text
 
 
 def _compat(story: Story) -> Event | None:

@@ -15,6 +15,7 @@ from envkit.logs.story import Story
 _MISSING = "missing-shared-library"
 _SYMBOL = "undefined-symbol-abi-mismatch"
 _CPU = "torch-not-compiled-with-cuda"
+_CPU_OR_NO_GPU = ("accelerator-none", "jax-unknown-backend", "jax-cuda-not-known")
 _AFTER = ("not-gpu-env", "insufficient-evidence", _CPU, "cuda-init-no-device")
 _AFTER_ABI = (*_AFTER, _MISSING)
 _DRIVER_SIDE = re.compile(r"^(?:lib)?(?:cuda|nvidia-[\w-]+|nvcuvid)\.(?:so|dll)|^nvcuda\.dll|^libdxcore")
@@ -160,6 +161,10 @@ def cpu_build(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
         yield worded("build-without-cuda", event, cause="no-gpu-or-driver", strength=most, why=why)
         return
     torch = story.value("torch")
+    if event.signature.id in _CPU_OR_NO_GPU and not words_seen(story, "+cpu"):
+        strength = min(strength, Strength.USUAL)  # a build for CUDA says so of a machine without a GPU, too
+    if any(other.category == "cuda-init-no-device" for other in story.before(event)):
+        strength = min(strength, Strength.POSSIBLE)  # its plugin for CUDA is there, and could not start
     why = f"the installed build{f' {torch}' if torch else ''} has no CUDA: {_cut(event.line.text.strip())}"
     yield worded("build-without-cuda", event, cause="wrong-build-installed", strength=strength, why=why)
 
