@@ -29,7 +29,7 @@ from envkit.logs.ends import (
     tag_of,
 )
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
-from envkit.logs.steady import goes_on, is_of_many, listed, replaced, steady, work
+from envkit.logs.steady import goes_on, is_of_many, listed, names, replaced, steady, work
 
 # a command that was typed: in Python, in a shell
 _TYPED = re.compile(
@@ -64,7 +64,7 @@ def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Tr
     if chain and ends_process(chain[0], seen):
         return False
     last, first = (event.line, event.line) if own is None else (own.line, chain[0].first)
-    others = [other for other in events if other != event]
+    others = [other for other in events if other is not event]
     if stays(event) and not _is_waited_for(chain, seen):  # a process that only seems to work makes steps too
         return _is_another(chain[0].first if chain else event.line, last, others, seen) and carried_on(
             last, first, others, traces, seen, STEADY
@@ -77,12 +77,14 @@ def _is_another(first: Line, last: Line, events: Iterable[Event], seen: FileSeen
     """Whether requests are answered behind an error, or a worker of another number than its own works and its own does
     not."""
     kept = _kept(seen)
-    begun = _last_bad(last, events, kept)
-    after = [each.raw for n, each in kept.lines.items() if n > begun]
-    if sum(_ANSWERED.search(text) is not None for text in after) >= STEADY:
-        return True
     mine = [kept.lines[n].raw for n in (first.number - 1, first.number, last.number) if n in kept.lines]
     own = {found.groups() for text in mine for found in _NUMBERED.finditer(text)}
+    if not own and not kept.answered:
+        return False
+    begun = _last_bad(last, events, kept)
+    if sum(n > begun for n in kept.answered) >= STEADY:
+        return True
+    after = [each.raw for n, each in kept.lines.items() if n > begun]
     later = {found.groups() for text in after[-STEADY:] for found in _NUMBERED.finditer(text)}
     return bool(own) and not own & later and bool({name for name, _ in own} & {name for name, _ in later})
 
@@ -152,7 +154,7 @@ def left_open(
         return False
     if any(trace.line.file == seen.name and trace.line.number >= line.number for trace in traces):
         return False
-    return work(each for n, each in kept.work.items() if n > last and service(each) == service(line)) >= least
+    return work(each for n, each in kept.work.items() if n > last and _of_writer(each, line)) >= least
 
 
 def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -161,7 +163,7 @@ def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
         return False
     if event.has("late") or event.has("order") or any(holds(trace, event.line) for trace in traces):
         return False
-    return left_open(event.line, [other for other in events if other != event], traces, seen)
+    return left_open(event.line, [other for other in events if other is not event], traces, seen)
 
 
 def replaced_by(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -170,12 +172,14 @@ def replaced_by(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
         return False
     own = next((trace for trace in traces if holds(trace, event.line)), None)
     last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
-    return taken_over(last, first, [other for other in events if other != event], traces, seen)
+    return taken_over(last, first, [other for other in events if other is not event], traces, seen)
 
 
 def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
     """Whether a process that is first named behind an error works from there to the end of the log."""
     kept = _kept(seen)
+    if kept.named <= line.number:
+        return False
     if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
         return False
     after = [each for n, each in kept.lines.items() if n > line.number]
@@ -216,6 +220,16 @@ class _Kept:
         return {n: each for n, each in self.lines.items() if is_output(each) and not _closes(each)}
 
     @cached_property
+    def answered(self) -> list[int]:
+        """The numbers of lines that tell of a request that was answered."""
+        return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw)]
+
+    @cached_property
+    def named(self) -> int:
+        """The last line that names a process by its number."""
+        return max((n for n, each in self.lines.items() if names(each)), default=0)
+
+    @cached_property
     def is_of_many(self) -> bool:
         """Whether other processes of the same program may write into the log."""
         return is_of_many(self.lines.values())
@@ -248,6 +262,13 @@ class _Same:
 @lru_cache(8)
 def _view(same: _Same) -> _Kept:
     return _Kept(same.seen)
+
+
+def ends_badly(event: Event, events: Sequence[Event], seen: FileSeen) -> bool:
+    """Whether the last line that is known of a file tells of something bad, so that nothing went on to its end."""
+    kept, last = _kept(seen), events[-1]
+    told = last is not event and last.line.number == kept.last and last.role is not Role.ADVICE
+    return kept.last in kept.bad or told
 
 
 def _kept(seen: FileSeen) -> _Kept:

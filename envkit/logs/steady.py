@@ -85,10 +85,15 @@ def work(after: Iterable[Line]) -> int:
     return sum(_PLAIN.match(line.text) is not None and shape(line.text) != () for line in after)
 
 
+def names(line: Line) -> list[str]:
+    """The numbers of processes that a line names."""
+    return _NAMED.findall(line.text)
+
+
 def replaced(before: Iterable[Line], after: Iterable[Line]) -> int:
     """The number of the last line by which a process is first named after the end of another; 0 where there is none."""
-    known = {number for line in before for number in (*_NAMED.findall(line.text), str(line.pid))}
-    return max((line.number for line in after if set(_NAMED.findall(line.text)) - known), default=0)
+    known = {number for line in before for number in (*names(line), str(line.pid))}
+    return max((line.number for line in after if set(names(line)) - known), default=0)
 
 
 def is_of_many(lines: Iterable[Line]) -> bool:

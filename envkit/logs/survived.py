@@ -37,6 +37,7 @@ from envkit.logs.ends import (
 )
 from envkit.logs.goes_on import (
     carried_on,
+    ends_badly,
     ends_process,
     is_row,
     of_kill,
@@ -304,8 +305,10 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
-    general = (session_went_on, went_on_as_before, is_row, of_kill, replaced_by, open_end)
-    if any(asked(event, events, traces, seen) for asked in general):
+    general = (session_went_on, went_on_as_before, is_row, replaced_by, open_end)
+    if of_kill(event, events, traces, seen) or (
+        not ends_badly(event, events, seen) and any(asked(event, events, traces, seen) for asked in general)
+    ):
         return True
     if stays(event) and event.line.level not in ("info", "debug"):
         return _handled(event, events, traces, seen)
