@@ -97,8 +97,9 @@ def ends_process(first: Traceback, seen: FileSeen) -> bool:
     above = _above(first, seen)
     if above is not None and _OF_CHILD.match(above.text):
         return not _is_waited_for([first], seen)
-    # of a program that has no other process, what is printed further is its own: it caught it
-    return _kept(seen).is_of_many and not (above is not None and _OF_THREAD.match(above.text))
+    # where nobody else can have written, or each line bears its rank, what is printed further is its own: it caught it
+    anybody = _kept(seen).is_of_many and first.line.rank is None
+    return anybody and not (above is not None and _OF_THREAD.match(above.text))
 
 
 def _above(first: Traceback, seen: FileSeen) -> Line | None:
