@@ -326,6 +326,20 @@ def test_a_diff_shows_no_credential() -> None:
 
 
 @pytest.mark.parametrize(
+    ("base", "system", "why"),
+    [
+        ("ubuntu:latest", None, "ubuntu26.04 today, facts: ubuntu:latest"),
+        ("ubuntu:22.04", "ubuntu22.04", "tag 22.04"),
+        ("python:3.11-slim", "debian13", "facts: python:3.11-slim"),
+    ],
+)
+def test_a_file_does_not_say_which_system_the_latest_is(base: str, system: str | None, why: str) -> None:
+    one = of_text("dockerfile", f"FROM {base}\nRUN true\n", "Dockerfile", None, CheckOptions(), load())
+    assert one.observed["base_os"] == system
+    assert one.observed["origins"]["base_os"].startswith(why)
+
+
+@pytest.mark.parametrize(
     ("line", "torch", "cuda"),
     [
         ("pip install torch==2.6", "2.6.0", "12.4"),

@@ -48,7 +48,7 @@ PYENV = (
     " && pyenv install {0}.1 && pyenv global {0}.1\nRUN pip install torch==2.1.0\n"
 )
 CONDA = (
-    "FROM continuumio/miniconda3:23.5.2-0\nRUN conda create -n e python={0} -y\n"
+    "FROM example.com/ml/miniconda3:1\nRUN conda create -n e python={0} -y\n"
     'SHELL ["/bin/bash", "-c"]\nRUN source activate e && pip install torch==2.1.0\n'
 )
 NIGHTLY = (

@@ -240,7 +240,7 @@ def test_which_tags_of_pytorch_were_published(tag: str, exists: object) -> None:
             ("12.4.1", "ubuntu22.04", "3.10", "2.4.0a0+07cecf4168", "12.4", True),
         ),
         ("nvcr.io/nvidia/pytorch:39.01-py3", ("?", "?", "?", "?", "?", True)),
-        ("nvcr.io/nvidia/tensorflow:23.05-tf2-py3", ("12.1.1", "ubuntu22.04", "3.10", "?", "?", True)),
+        ("nvcr.io/nvidia/tensorflow:23.05-tf2-py3", ("12.1.1", "ubuntu22.04", "3.10", "none", "none", True)),
         ("nvcr.io/nvidia/tritonserver:24.01-py3", ("12.3.2", "ubuntu22.04", "3.10", "?", "?", "?")),
         ("nvcr.io/nvidia/cuda-dl-base:25.03-cuda12.8-devel-ubuntu24.04", ("12.8", "ubuntu24.04", "?", "?", "?", True)),
         ("nvcr.io/nvidia/l4t-pytorch:r35.2.1-pth2.0-py3", ("?", "ubuntu20.04", "?", "2.0.0", "?", True)),
@@ -320,22 +320,27 @@ def test_the_system_in_the_tag_of_an_official_image(reference: str, os: str) -> 
 # family, os, python, compiler; none of them has CUDA
 @gathered(
     [
-        ("python:3.11", ("python", "?", "3.11", True)),
+        ("python:3.11", ("python", "debian13", "3.11", True)),
         ("python:3.11.4-slim-bookworm", ("python", "debian12", "3.11.4", False)),
-        ("python:3.10-slim", ("python", "?", "3.10", False)),
+        ("python:3.10-slim", ("python", "debian13", "3.10", False)),
+        ("python:3.9.6-slim", ("python", "debian11", "3.9.6", False)),
+        ("python:3.6-alpine", ("python", "alpine", "3.6", False)),
+        ("python:3.13.0rc2", ("python", "debian12", "3.13.0", True)),
+        ("python@sha256:0a", ("python", "?", "?", True)),
         ("python:3.9-alpine3.18", ("python", "alpine3.18", "3.9", False)),
         ("python:3.13.0rc2-bullseye", ("python", "debian11", "3.13.0", True)),
-        ("python:3", ("python", "?", "?", True)),
-        ("python", ("python", "?", "?", True)),
-        ("public.ecr.aws/docker/library/python:3.12-slim", ("python", "?", "3.12", False)),
+        ("python:3", ("python", "debian13", "3.14", True)),
+        ("python", ("python", "debian13", "3.14", True)),
+        ("public.ecr.aws/docker/library/python:3.12-slim", ("python", "debian13", "3.12", False)),
         ("ubuntu:22.04", ("os", "ubuntu22.04", "none", False)),
         ("ubuntu:jammy-20240111", ("os", "ubuntu22.04", "none", False)),
-        ("ubuntu", ("os", "?", "none", False)),
-        ("ubuntu:latest", ("os", "?", "none", False)),
+        ("ubuntu", ("os", "ubuntu26.04", "none", False)),
+        ("ubuntu:latest", ("os", "ubuntu26.04", "none", False)),
         ("public.ecr.aws/ubuntu/ubuntu:20.04", ("os", "ubuntu20.04", "none", False)),
         ("debian:bookworm-slim", ("os", "debian12", "none", False)),
         ("debian:11.5", ("os", "debian11", "none", False)),
-        ("debian:stable-slim", ("os", "?", "none", False)),
+        ("debian:stable-slim", ("os", "debian13", "none", False)),
+        ("debian:stable-20240101", ("os", "?", "none", False)),
         ("centos:7.9.2009", ("os", "centos7", "?", False)),
         ("quay.io/centos/centos:stream9", ("os", "centos-stream9", "?", False)),
         ("rockylinux:9.3", ("os", "rockylinux9", "?", False)),
@@ -345,15 +350,23 @@ def test_the_system_in_the_tag_of_an_official_image(reference: str, os: str) -> 
         ("alpine:3.18.4", ("os", "alpine3.18", "?", False)),
         ("registry.access.redhat.com/ubi8/ubi:8.9", ("os", "ubi8", "?", False)),
         ("registry.access.redhat.com/ubi9/python-311", ("python", "ubi9", "3.11", "?")),
-        ("continuumio/miniconda3:23.5.2-0", ("conda", "?", "?", False)),
-        ("condaforge/miniforge3", ("conda", "?", "?", False)),
-        ("mambaorg/micromamba:1.5.8-jammy", ("conda", "ubuntu22.04", "?", "?")),
+        ("continuumio/miniconda3:23.5.2-0", ("conda", "debian11", "3.11", False)),
+        ("continuumio/miniconda3:4.5.4", ("conda", "debian9", "3.6", False)),
+        ("continuumio/miniconda3:4.10.3", ("conda", "debian10", "3.9", False)),
+        ("continuumio/miniconda3:4.10.3p1", ("conda", "debian11", "3.9", False)),
+        ("continuumio/miniconda3:4.10.3p0-alpine", ("conda", "?", "?", False)),
+        ("continuumio/anaconda3:2021.11", ("conda", "debian11", "3.9", "?")),
+        ("condaforge/miniforge3", ("conda", "ubuntu24.04", "3.13", False)),
+        ("condaforge/mambaforge:22.9.0-1", ("conda", "ubuntu20.04", "3.10", False)),
+        ("mambaorg/micromamba:1.5.8-jammy", ("conda", "ubuntu22.04", "?", False)),
+        ("mambaorg/micromamba:1.4", ("conda", "debian11", "?", False)),
         ("ghcr.io/astral-sh/uv:python3.12-bookworm-slim", ("python", "debian12", "3.12", False)),
         ("ghcr.io/astral-sh/uv:0.5.1-python3.11-bookworm", ("python", "debian12", "3.11", True)),
         ("ghcr.io/astral-sh/uv:0.5.1", ("other", "?", "?", False)),
         ("mcr.microsoft.com/devcontainers/python:1-3.11-bullseye", ("python", "debian11", "3.11", "?")),
         ("mcr.microsoft.com/devcontainers/base:ubuntu-22.04", ("os", "ubuntu22.04", "?", "?")),
-        ("jupyter/scipy-notebook:python-3.11", ("conda", "?", "3.11", "?")),
+        ("jupyter/scipy-notebook:python-3.11", ("conda", "ubuntu22.04", "3.11", "?")),
+        ("quay.io/jupyter/scipy-notebook:2024-10-01", ("conda", "ubuntu24.04", "3.11", "?")),
         ("osrf/ros:kinetic-desktop-full", ("other", "ubuntu16.04", "?", "?")),
         ("ros:melodic-ros-base-stretch", ("other", "debian9", "?", "?")),
         ("ros:jazzy", ("other", "ubuntu24.04", "?", "?")),
@@ -400,7 +413,7 @@ def test_images_without_cuda(reference: str, held: tuple[object, ...]) -> None:
             "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/pytorch-cu121.2-2.py310",
             ("12.1", "?", "?", "3.10", "2.2", "12.1"),
         ),
-        ("vllm/vllm-openai:v0.6.3", ("?", "?", "?", "?", "?", "?")),
+        ("vllm/vllm-openai:v0.6.3", ("12.4.1", "?", "ubuntu22.04", "3.12", "2.4.0", "12.4")),
         ("huggingface/transformers-pytorch-gpu", ("?", "?", "?", "?", "?", "?")),
     ],
 )
@@ -432,12 +445,12 @@ def test_images_of_tensorflow(tag: str, cuda: str, cudnn: str) -> None:
         ("2.8.0-gpu-jupyter", "ubuntu20.04", "3.8"),
         ("2.3.2", "ubuntu18.04", "3.6"),
         ("2.1.1-gpu", "ubuntu18.04", "3.6"),
-        ("2.1.0-gpu", "ubuntu18.04", "?"),
+        ("2.1.0-gpu", "ubuntu18.04", "2.7"),
         ("2.1.0-gpu-py3", "ubuntu18.04", "3.6"),
-        ("1.15.0", "ubuntu18.04", "?"),
+        ("1.15.0", "ubuntu18.04", "2.7"),
         ("1.15.2-gpu", "ubuntu18.04", "3.6"),
         ("1.4.1-devel-gpu-py3", "ubuntu16.04", "3.5"),
-        ("2.15.0-gpu", "?", "?"),
+        ("2.15.0-gpu", "ubuntu22.04", "3.11"),
         ("latest-gpu", "ubuntu22.04", "3.11"),
         ("latest-gpu-py3", "ubuntu18.04", "3.6"),
         ("nightly-gpu", "?", "?"),
@@ -472,7 +485,7 @@ def test_what_is_observed_says_how_and_what_is_not_says_why() -> None:
     assert "container-images/cuda Dockerfiles" in found.cudnn.via
     found = read("pytorch/pytorch:2.99.0-cuda12.1-cudnn8-runtime")
     assert "2.99.0" in found.python.missing
-    assert read("ubuntu").os.missing == "there is no tag"
+    assert read("rockylinux").os.missing == "there is no tag"
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[a-z./:@$]{0,9}(nvidia/cuda|pytorch/pytorch):[-0-9a-z.$]{0,40}"))
@@ -493,3 +506,31 @@ def test_long_references_cost_little() -> None:
             read(text)
         for _ in range(20):
             read("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04")
+
+
+# cuda, os, python, torch, torch_cuda
+@pytest.mark.parametrize(
+    ("reference", "held"),
+    [
+        ("vllm/vllm-openai:v0.8.3", ("12.4.1", "ubuntu22.04", "3.12", "2.6.0", "12.4")),
+        ("vllm/vllm-openai:v0.9.1", ("12.8.1", "ubuntu22.04", "3.12", "2.7.0", "12.8")),
+        ("vllm/vllm-openai:latest", ("?", "?", "?", "?", "?")),
+        ("lmsysorg/sglang:v0.5.7-cu130-runtime", ("13.0", "?", "?", "2.9.1", "13.0")),
+        ("lmsysorg/sglang:v0.5.10-rocm720-mi30x", ("none", "?", "?", "?", "none")),
+        ("rayproject/ray:1.6.0-gpu", ("?", "ubuntu18.04", "3.7", "?", "?")),
+        ("rayproject/ray:1.6.0-py38", ("?", "ubuntu20.04", "3.8", "?", "?")),
+        ("rayproject/ray:1.12.0-py38-gpu", ("?", "?", "3.8", "?", "?")),
+        ("rayproject/ray-ml:2.0.1-py39-cu102", ("10.2", "ubuntu18.04", "3.9", "?", "?")),
+        ("ghcr.io/huggingface/text-generation-inference:2.0.4", ("12.1.0", "ubuntu22.04", "3.10", "2.3.0", "12.1")),
+        ("nvcr.io/nvidia/l4t-ml:r32.7.1-py3", ("?", "ubuntu18.04", "?", "1.10.0", "?")),
+        ("nvcr.io/nvidia/tensorrt:24.04-py3", ("12.4.1", "ubuntu22.04", "3.10", "none", "none")),
+        ("ghcr.io/nvidia/jax:jax", ("?", "?", "?", "none", "none")),
+        ("rocker/ml:4.2.0-cuda11.1", ("11.1", "?", "?", "?", "?")),
+        ("rocker/r-ver:4.2.0", ("none", "?", "?", "none", "none")),
+        ("tiangolo/uvicorn-gunicorn-fastapi:python3.8", ("none", "?", "3.8", "none", "none")),
+        ("ultralytics/ultralytics:latest-jetson-jetpack6", ("?", "ubuntu22.04", "?", "?", "?")),
+    ],
+)
+def test_what_the_facts_know_of_an_image(reference: str, held: tuple[object, ...]) -> None:
+    found = read(reference)
+    assert tuple(map(shown, (found.cuda, found.os, found.python, found.torch, found.torch_cuda))) == held

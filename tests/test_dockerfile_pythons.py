@@ -48,6 +48,11 @@ def apt(state: Pythons, *names: str) -> Pythons:
         (("python3.9",), "/usr/bin/python3.9", "3.9"),
         (("python3.9", "python3-pip"), "pip3", "3.10"),
         ((), "python3", ""),
+        (("software-properties-common",), "python3", "3.10"),
+        (("python3-numpy",), "python3", "3.10"),
+        (("lsb-release",), "python3", "3.10"),
+        (("software-properties-common",), "pip3", ""),
+        (("curl",), "python3", ""),
     ],
 )
 def test_a_distribution_has_its_own_python3_and_those_with_a_number(
@@ -167,3 +172,13 @@ def test_an_environment_that_uv_makes_has_no_pip_of_its_own(made: str, version: 
     env = {"PATH": f"/opt/venv/bin:{PATH}"}
     assert state.look("pip", env).version == version
     assert state.look("python", env) == Python("3.12", "/opt/venv")
+
+
+def test_lsb_release_is_a_shell_script_in_newer_systems() -> None:
+    assert apt(after("true", distro="3.12"), "lsb-release").look("python3", {"PATH": PATH}).version == ""
+
+
+def test_an_image_whose_python_is_python2_has_its_own_python3_too() -> None:
+    state = after("true", "other", "2.7", "3.6")
+    assert [state.look(each, {"PATH": PATH}).version for each in ("python", "pip", "python3")] == ["2.7", "2.7", ""]
+    assert apt(state, "python3").look("python3", {"PATH": PATH}).version == "3.6"

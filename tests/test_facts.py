@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from packaging.version import Version
 
 import envkit.facts
 from envkit.errors import UsageError
-from envkit.facts import Coverage, Facts, load, show
+from envkit.facts import BaseImageRow, Coverage, Facts, load, show
 from envkit.facts.rows import OsRow, TorchRow, columns, read_table
 from envkit.facts.xid import XidCategory
 from envkit.versions import Cuda, Cudnn, Driver, Python, Sm, Torch
@@ -50,7 +51,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "image_old": FACTS.images_old,
     "image_env": FACTS.image_envs,
     "pytorch_image": FACTS.pytorch_images,
-    "tensorflow_image": FACTS.tensorflow_images,
+    "base_image": FACTS.base_images,
     "last_release": FACTS.last_releases,
     "wheel_python": FACTS.wheel_pythons,
     "refused": FACTS.refused_packages,
@@ -84,7 +85,12 @@ KEYS: dict[str, Any] = {
     "image_old": lambda row: (row.image, row.cuda, row.os),
     "image_env": lambda row: (row.image, row.since),
     "pytorch_image": lambda row: row.torch,
-    "tensorflow_image": lambda row: tuple(int(part) for part in row.since.split(".")),
+    "base_image": lambda row: (
+        row.image,
+        tuple(int(part) for part in re.findall(r"[0-9]+", row.since)),
+        row.tags,
+        row.word,
+    ),
     "last_release": lambda row: (row.name, row.python),
     "wheel_python": lambda row: (row.package, Version(row.since)),
     "refused": lambda row: row.name,
@@ -1028,3 +1034,30 @@ def test_wheels_are_known_by_release_and_python() -> None:
     assert FACTS.wheel_python("tensorflow", "99.0") is None
     assert FACTS.wheel_python("tensorflow", "no version") is None
     assert FACTS.wheel_python("numpy", "2.0.0") is None
+
+
+@pytest.mark.parametrize("row", FACTS.base_images, ids=lambda row: f"{row.image}:{row.since or row.tags[0]}-{row.word}")
+def test_an_image_is_found_by_its_release_and_its_tags(row: BaseImageRow) -> None:
+    image, word = row.image.replace("*", "anything"), f"-{row.word}" if row.word else ""
+    for tag in (*row.tags, *((row.since, row.until) if row.since else ())):
+        assert tag == "" or FACTS.base_image(image, f"{tag}{word}") == row
+    assert FACTS.base_image(f"somebody/{image.replace('/', '-')}", row.since) is None
+
+
+@pytest.mark.parametrize("image", sorted({row.image for row in FACTS.base_images}))
+def test_no_release_of_an_image_is_in_two_rows(image: str) -> None:
+    rows = [row for row in FACTS.base_images if row.image == image]
+    tags = [tag for row in rows for tag in row.tags]
+    assert len(tags) == len(set(tags))
+    for word in {row.word for row in rows}:
+        ranges = [row for row in rows if row.since and row.word == word]
+        assert all(row.until for row in ranges[:-1])
+        for before, after in pairwise(ranges):
+            suffix = f"-{word}" if word else ""
+            assert FACTS.base_image(image, f"{before.until}{suffix}") == before
+            assert FACTS.base_image(image, f"{after.since}{suffix}") == after
+
+
+def test_a_day_of_a_tag_that_moves_is_in_no_row() -> None:
+    assert FACTS.base_image("debian", "stable-slim") is not None
+    assert FACTS.base_image("debian", "stable-20240101") is None

@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 
-from envkit.facts import Facts, ImageTag
+from envkit.facts import BaseImageRow, Facts, ImageTag
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -133,6 +133,9 @@ def _os(text: str, facts: Facts) -> str:
         if name == "alpine":
             return f"alpine{number}" if "." in number else ""
         return f"{name}{number.partition('.')[0]}"
+    jetpack = _JETPACK.search(text)
+    if jetpack:
+        return _JETSON_SYSTEMS[_JETPACKS[jetpack[1]]]
     for word in _WORDS.split(text.lower()):
         row = facts.os_life(word) if word.isalpha() and word not in ROS else None
         if row is not None and row.codename == word:
@@ -454,6 +457,10 @@ _WITH_TOOLKIT = 34  # of JetPack 5; before, the machine's own CUDA was mounted i
 # jetson_containers/l4t_version.py, get_lsb_release.
 _JETSON_SYSTEMS = {36: "ubuntu22.04", 34: "ubuntu20.04", 32: "ubuntu18.04"}
 _JETSON_LAST = 36
+_JETPACK = pattern(r"(?:^|-)(?:jetpack|jp)([456])(?![0-9])", re.I)
+_JETPACKS = {"4": 32, "5": 34, "6": 36}  # the first release of Linux for Tegra of each JetPack
+# Images of another framework, which have no torch; source: NVIDIA's frameworks support matrix.
+_WITHOUT_TORCH = ("tensorflow", "jax", "mxnet", "tensorrt", "paddlepaddle")
 
 
 def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -492,6 +499,9 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
     if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)
+    if name in _WITHOUT_TORCH and "torch" not in tag:
+        none = _none(f"NVIDIA's image of {name} holds no torch")
+        base = replace(base, torch=none, torch_cuda=none)
     if name == "tensorflow":
         there = Observed.of(True, "NVIDIA's TensorFlow image holds the toolkit and compilers")
         base = replace(base, nvcc=there, compiler=there)
@@ -668,17 +678,73 @@ _PYTHON3_ALONE = (((1, 15), 1), ((2, 1), 1))  # the first patch releases of a mi
 def _of_tensorflow(base: Base, tag: str, facts: Facts) -> Base:
     """``base`` with the system and the Python of its release; old tags without py3 hold Python 2."""
     found = _TENSORFLOW.match(tag)
-    row = facts.tensorflow_image(found[1] or "") if found else None
+    row = facts.base_image("tensorflow/tensorflow", tag) if found else None
     if found is None or row is None:
         return base
-    via = f"facts: tensorflow/tensorflow of {row.since} to {row.until or 'today'} [{row.source}; seen {row.seen}]"
-    base = replace(base, os=Observed.of(row.os, via))
+    base = _of_row(base, row, tag)
     if found[1] and "py3" not in tag:
         minor = tuple(map(int, found[1].split(".")))
         first = next((patch for of, patch in _PYTHON3_ALONE if of == minor), 0 if minor > (2, 1) else 99)
         if int(found[2] or 0) < first:
-            return replace(base, python=Observed.lost("tags without py3 of this release hold Python 2"))
-    return replace(base, python=Observed.of(str(row.python), via))
+            python = facts.os_python2(row.os or "")
+            return replace(base, python=_said(python, "Python 2", "tags without py3 of this release hold Python 2"))
+    return base
+
+
+_ODD = pattern(r"(?:^|-)(?:alpine|windowsservercore|nanoserver)")  # a system that is none of the rows'
+
+
+_MOVING = frozenset({"", "latest", "stable", "oldstable", "oldoldstable", "rolling", "minimal"})
+
+
+def moves(base: Base) -> bool:
+    """Whether the tag of a distribution's own image is one release today and another one later."""
+    return base.family == "os" and base.tag.partition("-")[0] in _MOVING
+
+
+def _held(base: Base, name: str, reference: Reference, facts: Facts) -> Base:
+    """``base`` with what the facts know of its image; what its tag says goes before it."""
+    tag = reference.tag
+    if not base.sure or (reference.digest and not tag) or _ODD.search(tag) or name == "tensorflow/tensorflow":
+        return base
+    open_ones = (seen.missing and not seen.is_unsupported for seen in (base.os, base.python, base.torch, base.cuda))
+    if not any(open_ones):
+        return base  # the table is read for those alone that it could tell something
+    row = facts.base_image(name, tag)
+    if row is not None:
+        base = _of_row(base, row, tag)
+    return _with_pinned_torch(base, name, tag, facts)
+
+
+_PINS_TORCH = {"vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}  # images whose tag is the package's release
+
+
+def _with_pinned_torch(base: Base, name: str, tag: str, facts: Facts) -> Base:
+    """``base`` with the torch that its package asks for exactly."""
+    found = re.match(r"v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?post[0-9]+)?)", tag) if name in _PINS_TORCH else None
+    row = facts.torch_need(_PINS_TORCH[name], found[1]) if found and not base.rocm and base.torch.missing else None
+    if row is None or row.torch is None or not row.torch.startswith("=="):
+        return base
+    via = f"facts: {row.package} {found[1] if found else ''} asks for torch{row.torch} [{row.source}; seen {row.seen}]"
+    torch_cuda = Observed.of(_minor(base.cuda.value), via) if base.cuda.value else base.torch_cuda
+    return replace(base, torch=Observed.of(row.torch.removeprefix("=="), via), torch_cuda=torch_cuda)
+
+
+def _of_row(base: Base, row: BaseImageRow, tag: str) -> Base:
+    """``base`` with what a row says of it where its tag says nothing."""
+    via = f"facts: {row.image}:{tag or 'latest'} [{row.source}; seen {row.seen}]"
+
+    def known(seen: Observed[str], value: object) -> Observed[str]:
+        return Observed.of(str(value), via) if value is not None and seen.missing and not seen.is_unsupported else seen
+
+    compiler = base.compiler
+    if row.compiler is not None and compiler.missing:
+        compiler = Observed.of(row.compiler, via)
+    torch_cuda = known(
+        base.torch_cuda, _minor(str(row.cuda)) if row.cuda is not None and row.torch is not None else None
+    )
+    base = replace(base, os=known(base.os, row.os), python=known(base.python, row.python), compiler=compiler)
+    return replace(base, cuda=known(base.cuda, row.cuda), torch=known(base.torch, row.torch), torch_cuda=torch_cuda)
 
 
 _DEEP_LEARNING = pattern(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")
@@ -700,8 +766,13 @@ def _google(base: Base, reference: Reference, facts: Facts) -> Base:
 
 def _tool(base: Base, reference: Reference, facts: Facts, name: str) -> Base:
     """An official image of a language, a server or a tool, whose tag may end with the system that it is made on."""
+    if _cuda(reference.tag):
+        return _plain(base, reference, facts)
     base = _without_gpu(base, f"the image {name} holds no CUDA")
     system = _os(f"ubuntu{reference.tag}" if name == "rocker/r-ubuntu" else reference.tag, facts)
+    python = _python(reference.tag)
+    if python:
+        base = replace(base, family="python", python=Observed.of(python, f"tag {reference.tag}"))
     return replace(base, os=_said(system, "the tag does not say", f"tag {reference.tag}"))
 
 
@@ -723,6 +794,15 @@ _CONDA = pattern(
 )
 
 
+def _official_name(reference: Reference) -> str:
+    """The name of an official image wherever it is copied to, else the path of the repository."""
+    path = reference.path
+    if reference.registry == "public.ecr.aws":
+        path = path.removeprefix("docker/").removeprefix("ubuntu/")
+    last = path.removeprefix("library/").rpartition("/library/")[2] or path
+    return re.sub(r"^(?:library|amd64|arm64v8|i386)/", "", last)
+
+
 def _family(reference: Reference) -> tuple[str, Reader]:
     """The family of an image and what reads it, by its repository."""
     path, registry = reference.path, reference.registry
@@ -732,10 +812,9 @@ def _family(reference: Reference) -> tuple[str, Reader]:
         return "pytorch", _pytorch
     if registry == "nvcr.io" or path.startswith("nvcr.io/"):
         return "ngc", _ngc
-    if registry == "public.ecr.aws":
-        path = path.removeprefix("docker/").removeprefix("ubuntu/")
-    last = path.removeprefix("library/").rpartition("/library/")[2] or path
-    last = re.sub(r"^(?:library|amd64|arm64v8|i386)/", "", last)
+    if (registry, path) == ("ghcr.io", "nvidia/jax"):
+        return "other", _ngc
+    last = _official_name(reference)
     if last == "python":
         return "python", _python_image
     if (registry, path) in (("ghcr.io", "astral-sh/uv"), ("", "astral/uv")):
@@ -789,4 +868,6 @@ def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platfor
     if "$" in parts.path:
         return _plain(replace(found, sure=False), parts, facts)
     family, read = _family(parts)
-    return read(replace(found, family=family), parts, facts)
+    read_base = read(replace(found, family=family), parts, facts)
+    named = _official_name(parts)
+    return _held(read_base, named if "/" not in named else parts.repository, parts, facts)

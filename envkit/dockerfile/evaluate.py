@@ -508,7 +508,7 @@ class _Reader:
             state.args.update(pip.configured(command))
             state.args.update(poetry.configured(command))
             for item in asked:
-                state.pythons.add(item)
+                state.pythons.add(_with_python(item, self.facts) if item.manager == "source" else item)
             self.asked += len(asked)
             if self.asked > MOST_INSTALLS:
                 raise TooLarge(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
@@ -779,6 +779,27 @@ def _implied(draft: Dockerfile) -> Observed[str] | None:
 
 def _unprivileged(user: str) -> bool:
     return bool(user) and user.split(":")[0] not in ("root", "0")
+
+
+# Images that are made with nothing but an installer of conda, so that a release of one tells of the other.
+_INSTALLED = {
+    "miniconda": "continuumio/miniconda3",
+    **dict.fromkeys(("miniforge", "mambaforge"), "condaforge/miniforge3"),
+}
+
+
+def _with_python(install: Install, facts: Facts) -> Install:
+    """An installer of conda with the Python that the facts know of its release, where its name does not tell it.
+
+    The newest Miniconda is none: which of its Pythons it brings is not said.
+    """
+    image = _INSTALLED.get(install.name)
+    newest = "latest" if "/latest/" in install.url and install.name != "miniconda" else ""
+    if image is None or install.local or not (install.version or newest):
+        return install
+    row = facts.base_image(image, install.version or newest)
+    python = str(row.python) if row is not None and row.python is not None else ""
+    return replace(install, local=f"py{python.replace('.', '')}") if python else install
 
 
 def _holds_torch(base: Base) -> bool:

@@ -31,6 +31,9 @@ _APT_PYTHON = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?"
 _APT_PYTHON2 = pattern(r"python(?:-(?:all|all-dev|dev|minimal|numpy|pip|scipy|setuptools|tk|virtualenv|wheel))?")
 
 
+_LSB_IN_SHELL = 11  # the minor of Python in the first systems whose lsb-release is no program in Python
+
+
 @dataclass(frozen=True, slots=True)
 class Python:
     """One Python environment: ``version`` "3.11" or "" where not known, ``prefix`` its folder or "" where not known."""
@@ -68,6 +71,10 @@ class Pythons:
         self.python2 = python2
         if base.family == "os" or base.family == "nvidia":
             self.distro = distro
+            return
+        if version.startswith("2.") and base.family == "other":
+            self.distro, self.python2 = distro, version
+            self._bring_python2(with_pip=True)
             return
         self.distro = distro if base.family in ("python", "conda") else distro or version
         if not version and not base.python.missing:
@@ -133,9 +140,7 @@ class Pythons:
         """Takes down an install that is itself a Python or belongs to one."""
         name, manager = install.name, install.manager
         if manager == "apt" and self.python2 and _APT_PYTHON2.fullmatch(name):
-            self.links[f"/usr/bin/python{self.python2}"] = f"python{self.python2}"
-            for program in ("python", "python2", *(("pip", "pip2") if name == "python-pip" else ())):
-                self.links.setdefault(f"/usr/bin/{program}", f"python{self.python2}")
+            self._bring_python2(with_pip=name == "python-pip")
         elif manager in ("apt", "dnf", "apk", "zypper", "yum"):
             numbered = _APT_PYTHON.fullmatch(name)
             if re.fullmatch(r"python3(?:-(?:minimal|dev|venv|full|setuptools))?", name):
@@ -147,6 +152,9 @@ class Pythons:
             elif name == "python-is-python3":
                 self.has_python3 = True
                 self.links["/usr/bin/python"] = "python3"
+            elif manager == "apt" and self._needs_python3(name):
+                self.has_python3 = True
+                self.distro = self.distro or self.packaged
             elif numbered:
                 self.links[f"/usr/bin/python{numbered[1]}"] = f"python{numbered[1]}"
         elif manager == "conda" and name == "python":
@@ -171,6 +179,21 @@ class Pythons:
             self.conda_root = root
             found = re.fullmatch(r"py(\d)(\d+)", install.local)
             self.prefixes[root] = f"{found[1]}.{found[2]}" if found else ""
+
+    def _bring_python2(self, *, with_pip: bool) -> None:
+        self.links[f"/usr/bin/python{self.python2}"] = f"python{self.python2}"
+        for program in ("python", "python2", *(("pip", "pip2") if with_pip else ())):
+            self.links.setdefault(f"/usr/bin/{program}", f"python{self.python2}")
+
+    def _needs_python3(self, package: str) -> bool:
+        """Whether a package of apt requires python3: those that are named after it, and tools written in it.
+
+        lsb-release is a shell script since Debian 12 and Ubuntu 24.04.
+        """
+        if package.startswith("python3-") or package == "software-properties-common":
+            return True
+        minor = self.distro.partition(".")[2]
+        return package == "lsb-release" and minor.isdigit() and int(minor) < _LSB_IN_SHELL
 
     # ---------------------------------------------------------------- questions
 

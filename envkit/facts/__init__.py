@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeVar
 from envkit.errors import UsageError, one_line
 from envkit.facts.rows import AptKeyRow as AptKeyRow
 from envkit.facts.rows import ArchRow as ArchRow
+from envkit.facts.rows import BaseImageRow as BaseImageRow
 from envkit.facts.rows import CudaBuildRow as CudaBuildRow
 from envkit.facts.rows import CudaErrorRow as CudaErrorRow
 from envkit.facts.rows import CudaOldRow as CudaOldRow
@@ -50,7 +51,6 @@ from envkit.facts.rows import Row, read_table
 from envkit.facts.rows import SdistRow as SdistRow
 from envkit.facts.rows import SourceArchRow as SourceArchRow
 from envkit.facts.rows import SourcePythonRow as SourcePythonRow
-from envkit.facts.rows import TensorflowImageRow as TensorflowImageRow
 from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
 from envkit.facts.rows import ToolkitRegressionRow as ToolkitRegressionRow
 from envkit.facts.rows import ToolRow as ToolRow
@@ -332,7 +332,7 @@ class Facts:
     sdists = _table(SdistRow, "sdist")  # Sources that cannot be built apart from the installed packages
     apt_keys = _table(AptKeyRow, "apt_key")  # Images that know NVIDIA's archive by its old key
     installers = _table(InstallerRow, "installer")  # What the newest installers ask for
-    tensorflow_images = _table(TensorflowImageRow, "tensorflow_image")  # tensorflow/tensorflow by release, oldest first
+    base_images = _table(BaseImageRow, "base_image")  # Public images by release, those of tags alone first
     pytorch_images = _table(PytorchImageRow, "pytorch_image")
     # Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)
     os_lives = _table(OsLifeRow, "os_life")
@@ -553,15 +553,11 @@ class Facts:
         """What the newest release of an installer asks for; raises KeyError for one that has no row."""
         return {row.name: row for row in self.installers}[name]
 
-    def tensorflow_image(self, release: str) -> TensorflowImageRow | None:
-        """What tensorflow/tensorflow images of a release hold, "" for the newest; None where that was not read."""
-        if not release:
-            return next((row for row in reversed(self.tensorflow_images) if not row.until), None)
-        wanted = _numbers(release)[:2]
-        for row in self.tensorflow_images:
-            if _numbers(row.since) <= wanted and (not row.until or wanted <= _numbers(row.until)):
-                return row
-        return None
+    def base_image(self, image: str, tag: str) -> BaseImageRow | None:
+        """What ``image`` holds under ``tag``, "" for the one that is taken where none is given; None if unread."""
+        from envkit.facts.base_image import row_of
+
+        return row_of(self.base_images, image, tag)
 
     def library_path(self, image: str, cuda: Cuda) -> str:
         """LD_LIBRARY_PATH that ``image`` sets at that CUDA, "" if unknown."""

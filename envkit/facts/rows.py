@@ -543,16 +543,26 @@ class PytorchImageRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorflowImageRow(Sourced):
-    """What the tensorflow/tensorflow images of the minor releases ``since`` to ``until`` hold ("" for no last one).
+class BaseImageRow(Sourced):
+    """What a public image holds, None for what was not read.
 
-    ``python`` is that of the tags for Python 3.
+    ``image`` is as people write it without a tag, and "OWNER/*" any of an owner's.  The row is of the releases
+    ``since`` to ``until``, "" for no last one and both "" for none, and of the tags that are or begin with one of
+    ``tags``; a tag that moves is in the row of what it means on the day ``seen``.  A row with a ``word`` is of the tags
+    that have it, and goes before one without.  ``python`` is that of the command python where the tag names none, in
+    tensorflow/tensorflow that of the tags for Python 3.
     """
 
+    image: str
     since: str
     until: str
-    os: str
-    python: Python
+    tags: tuple[str, ...]
+    word: str
+    os: str | None
+    python: Python | None
+    cuda: Cuda | None
+    torch: Torch | None
+    compiler: bool | None
 
 
 @dataclass(frozen=True, slots=True)

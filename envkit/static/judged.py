@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, assert_never
 
+from envkit.dockerfile.bases import moves
 from envkit.dockerfile.evaluate import TooLarge
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.tree import Source
@@ -35,6 +36,9 @@ def fields(dockerfile: Dockerfile) -> dict[str, Any]:
     for name in FIELDS:
         seen: Observed[str] = getattr(dockerfile, name)
         value = None if seen.missing else seen.value
+        if name == "base_os" and value and moves(dockerfile.base):  # the file does not say which release it is
+            found[name], origins[name] = None, f"{value} today, {seen.via}"
+            continue
         short = value
         if value and name in ("base_cudnn", "torch_version"):
             short = value.split(".")[0] if name == "base_cudnn" else _release(value.split("+")[0], dockerfile)
