@@ -65,8 +65,9 @@ _GOES_ON = re.compile(
 _OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )device|driver|nvidia|\bhip\b|triton|kernel|memory")
 # the words of a check of arguments, which a library makes before it asks the GPU for anything
 _CHECKED = re.compile(
-    r"\bonly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
+    r"\b[Oo]nly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
     r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
+    r"|\b[Oo]nly\b.{3,90}\b(?:is|are) (?:supported|allowed|implemented)\b"
     r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
 )
 _OF_THE_GPU = re.compile(

@@ -100,7 +100,10 @@ _HARMLESS = re.compile(
     r"|warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"\bException in task \d.{0,80}$|\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
+_HEADING = re.compile(
+    r"\bException in task \d.{0,80}$|\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$"
+    r"|(?:^|\W)(?:During handling of the above exception|The above exception was the direct cause of)\b"
+)
 _CUES = tuple(
     (cause, re.compile(words, re.IGNORECASE))
     for cause, words in (
