@@ -27,14 +27,14 @@ OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-ra
 SURE = 0.8
 ASIDE = ("novel", "further")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still, and their shares are those when the rules first met them.
+# ASIDE are still: the classes of "novel" were told in words, and "further" has what the rules gave it at first.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
     "unseen": (0.97, 0.97, 0.97),
     "beyond": (0.97, 0.97, 0.97),
-    "novel": (0.87, 0.88, 0.95),
+    "novel": (0.92, 0.92, 0.97),
     "further": (0.85, 0.84, 0.9),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.
