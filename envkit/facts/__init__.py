@@ -178,6 +178,14 @@ def _within(rows: Sequence[_RangedRow], version: str) -> _RangedRow | None:
     )
 
 
+def _by_package(rows: Iterable[TorchNeedRow]) -> Mapping[str, tuple[TorchNeedRow, ...]]:
+    """Rows by their package, in their order."""
+    found: dict[str, list[TorchNeedRow]] = {}
+    for row in rows:
+        found.setdefault(row.package, []).append(row)
+    return {name: tuple(of) for name, of in found.items()}
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
 
@@ -502,8 +510,7 @@ class Facts:
     @cached_property
     def torch_uses_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
         """``torch_uses`` by package, oldest first."""
-        names = dict.fromkeys(row.package for row in self.torch_uses)
-        return {name: tuple(row for row in self.torch_uses if row.package == name) for name in names}
+        return _by_package(self.torch_uses)
 
     def milestone(self, name: str) -> MilestoneRow:
         """Since when something is otherwise; raises KeyError for a name that has no row."""
@@ -524,10 +531,7 @@ class Facts:
     @cached_property
     def torch_needs_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
         """``torch_needs`` by package, oldest first."""
-        found: dict[str, list[TorchNeedRow]] = {}
-        for row in self.torch_needs:
-            found.setdefault(row.package, []).append(row)
-        return {name: tuple(rows) for name, rows in found.items()}
+        return _by_package(self.torch_needs)
 
     @cached_property
     def _packages_by_name(self) -> Mapping[str, tuple[GpuPackageRow, ...]]:

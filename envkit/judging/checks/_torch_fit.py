@@ -6,7 +6,7 @@ Functions of versions, names and facts alone; each gives None where it fits and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import date
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow, served
 from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
-from envkit.judging.checks._outcomes import unknown_if
-from envkit.model import Unknown
+from envkit.judging.checks._outcomes import error, unknown_if
+from envkit.model import Finding, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.versions import Cuda, Driver, Torch
@@ -322,6 +322,19 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | N
         + (f" (the newest is {newest})" if (newest := facts.newest_torch(variant)) else ""),
         {f"builds of torch {version}: {builds}": cited(named[-1])},
     )
+
+
+def packages_not_covered(installs: Iterable[Install], gpus: Sequence[str], facts: Facts) -> Iterator[Finding | None]:
+    """What the wheels of packages with kernels of their own lack for each of ``gpus``; None once for each package that
+    was judged, so that it is seen whether any was."""
+    for one in installs:
+        if not one.version or facts.package_arch(one.name, one.version) is None:
+            continue
+        yield None
+        for gpu in gpus:
+            misfit = package_gpu_misfit(one, gpu, facts)
+            if misfit is not None:
+                yield error(misfit.message, one.span, misfit.facts, misfit.fix)
 
 
 _NIGHTLY = pattern(r"\d+(?:\.\d+)*\.?(?:a|b|rc|dev)?\d*\.?dev(\d{4})(\d{2})(\d{2})")

@@ -13,7 +13,7 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
-from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit, package_gpu_misfit
+from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit, packages_not_covered
 from envkit.judging.checks._would_run import base_for, torch_for
 from envkit.judging.nvidia_require import disabled
 from envkit.model import Finding, Severity, Skip, Span, Unknown
@@ -342,15 +342,16 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles, and so have
     packages with kernels of their own."""
     skip_if(not dockerfile.gpus, "no GPU was named with --gpu")
-    judged = 0
-    for one in dockerfile.installs:
-        plain = one.sure and not (one.constraint or one.url or one.index or one.find_links or one.extra_indexes)
-        if not plain or not one.version or facts.package_arch(one.name, one.version) is None:
-            continue
-        judged += 1
-        for misfit in (package_gpu_misfit(one, name, facts) for name in dockerfile.gpus):
-            if misfit is not None:
-                yield error(misfit.message, one.span, misfit.facts, misfit.fix)
+    plain = (
+        one
+        for one in dockerfile.installs
+        if one.sure and not (one.constraint or one.url or one.index or one.find_links or one.extra_indexes)
+    )
+    judged = False
+    for finding in packages_not_covered(plain, dockerfile.gpus, facts):
+        judged = True
+        if finding is not None:
+            yield finding
     try:
         yield from _torch_not_covered(dockerfile, facts)
     except Skip:

@@ -237,15 +237,14 @@ def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[
     Source: the architectures read in the wheels.
     """
     skip_if(not packages.gpus, "no GPU was named (--gpu)")
-    judged = 0
-    for one in sure(packages):
-        plain = one.version and one.manager in _OF_PYPI and not (one.url or one.index or one.extra_indexes)
-        if not plain or facts.package_arch(one.name, one.version) is None:
-            continue
-        judged += 1
-        for misfit in (fit.package_gpu_misfit(one, gpu, facts) for gpu in packages.gpus):
-            if misfit:
-                yield error(misfit.message, one.span, misfit.facts, misfit.fix)
+    plain = (
+        one for one in sure(packages) if one.manager in _OF_PYPI and not (one.url or one.index or one.extra_indexes)
+    )
+    judged = False
+    for finding in fit.packages_not_covered(plain, packages.gpus, facts):
+        judged = True
+        if finding is not None:
+            yield finding
     try:
         yield from _torch_not_covered(packages, facts)
     except Skip:
