@@ -93,10 +93,12 @@ faults: $(VENV)/test.ready
 mutate: $(VENV)/test.ready
 	$(BIN)/python scripts/mutate
 
+FLEET = $(wildcard tests/test_fleet_*.py)
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
+	$(BIN)/python scripts/unit $(filter-out $(FLEET),$(wildcard tests/test_*.py)) -- -m 'slow and nightly and not engine and not torch'
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
-	$(BIN)/python -m pytest -m nightly tests/test_fleet_*.py
+	$(BIN)/python -m pytest -m nightly $(FLEET)
 	ENVKIT_FUZZ=100 $(BIN)/python -m pytest tests/test_fleet_simulated.py tests/test_fleet_links_simulated.py
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && \
 	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python -m pytest -m 'torch and nightly' tests

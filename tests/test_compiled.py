@@ -160,6 +160,7 @@ def test_a_package_is_compiled_against_the_torch_of_the_lock_and_pinned(index: I
     assert made.unindexed == {"ext"}
 
 
+@pytest.mark.nightly
 @slow
 def test_the_container_is_of_the_devel_flavor_with_torch_alone_and_goes(index: Index, job: Job) -> None:
     source(index)
@@ -193,6 +194,7 @@ def test_a_build_gets_the_gpus_and_none_of_the_users_variables_or_credentials(
     assert not {name for name in seen if name.startswith(("UV_", "PIP_", "HTTP"))} - {"PIP_NO_INDEX"}
 
 
+@pytest.mark.nightly
 @slow
 def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index: Index, job: Job) -> None:
     text = BACKEND.format(
@@ -205,6 +207,7 @@ def test_a_setup_that_would_look_for_a_wheel_elsewhere_is_told_to_compile(index:
     assert job.lock(job.spec()).sources[0].compiled == "8.0;9.0"
 
 
+@pytest.mark.nightly
 @slow
 def test_what_lies_on_a_private_index_is_compiled_from_there(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +225,7 @@ def test_what_lies_on_a_private_index_is_compiled_from_there(
     assert "hunter2" not in dump(made) + "".join(job.said) + json.dumps(job.engine.compiles)
 
 
+@pytest.mark.nightly
 @slow
 def test_what_a_backend_asks_for_besides_is_there_when_it_compiles(index: Index, job: Job) -> None:
     index.add("late", "3.0")
@@ -229,6 +233,7 @@ def test_what_a_backend_asks_for_besides_is_there_when_it_compiles(index: Index,
     assert any(line.startswith("late==3.0 ") for line in job.lock(job.spec()).sources[0].requires)
 
 
+@pytest.mark.nightly
 @slow
 def test_what_the_wheel_requires_counts_and_not_what_its_source_said(index: Index, job: Job) -> None:
     source(index, needs=("b<2",), said=())
@@ -239,6 +244,7 @@ def test_what_the_wheel_requires_counts_and_not_what_its_source_said(index: Inde
     assert made.wish == parse(dump(made), "x").wish and made.wish["torch"] == "2.6.0"
 
 
+@pytest.mark.nightly
 @slow
 def test_what_the_source_says_is_in_the_way_is_refused_before_anything_is_compiled(index: Index, job: Job) -> None:
     source(index, needs=("b>=3",))
@@ -275,6 +281,7 @@ def test_a_lock_made_again_compiles_nothing_and_needs_no_engine(index: Index, jo
     assert pin_of(more) == pin_of(made) and len(job.engine.builds) == 1
 
 
+@pytest.mark.nightly
 @slow
 def test_another_machine_keeps_what_the_lock_holds_without_the_wheel(
     index: Index, job: Job, monkeypatch: pytest.MonkeyPatch
@@ -297,6 +304,7 @@ def test_other_gpus_are_compiled_for_anew(index: Index, job: Job) -> None:
     assert job.hooks.count("build_wheel") == 2
 
 
+@pytest.mark.nightly
 @slow
 def test_what_a_new_lock_would_change_is_told_without_compiling(index: Index, job: Job) -> None:
     source(index)
@@ -319,6 +327,7 @@ def refused(job: Job, spec: Spec | None = None, engine: Engine | None = None) ->
     return caught.value
 
 
+@pytest.mark.nightly
 @slow
 def test_without_a_container_engine_nothing_is_compiled(index: Index, job: Job) -> None:
     source(index)
@@ -327,6 +336,7 @@ def test_without_a_container_engine_nothing_is_compiled(index: Index, job: Job) 
     assert error.message == ("ext 1.0 must be compiled, which is done in a container, and there is no container engine")
 
 
+@pytest.mark.nightly
 @slow
 def test_a_verb_that_compiles_nothing_writes_no_lock_of_stubs(index: Index, job: Job) -> None:
     source(index)
@@ -351,6 +361,7 @@ def test_a_name_or_a_release_that_does_not_exist_is_refused(
     assert (error.message, error.nearest, job.engine.builds) == (why, nearest, [])
 
 
+@pytest.mark.nightly
 @slow
 def test_a_lock_without_nvcc_is_no_place_to_compile_for_gpus(index: Index, published: Publish, job: Job) -> None:
     source(index)
@@ -411,6 +422,7 @@ def test_a_compiler_that_ran_out_of_memory_is_named(index: Index, job: Job, monk
     assert error.fix == "compile fewer files at once: MAX_JOBS=1 envkit lock"
 
 
+@pytest.mark.nightly
 @slow
 def test_a_build_that_hangs_is_ended(index: Index, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     source(index, body="print('waiting', flush=True); time.sleep(3600)")
@@ -457,6 +469,7 @@ def built(index: Index, job: Job) -> Lock:
     return made
 
 
+@pytest.mark.nightly
 @slow
 def test_a_build_takes_the_wheel_that_was_kept_even_without_a_cache(job: Job, built: Lock) -> None:
     held: list[bytes] = []
@@ -471,6 +484,7 @@ def test_a_build_takes_the_wheel_that_was_kept_even_without_a_cache(job: Job, bu
     assert held == [kept(built)] and engine.compiles == []
 
 
+@pytest.mark.nightly
 @slow
 def test_a_wheel_that_is_not_here_is_compiled_again_and_held_to_the_lock(
     job: Job, built: Lock, monkeypatch: pytest.MonkeyPatch
@@ -504,6 +518,7 @@ def test_one_that_becomes_another_wheel_is_refused_and_the_next_lock_takes_it(
 # For which GPUs, and how many at once.
 
 
+@pytest.mark.nightly
 @slow
 def test_a_gpu_that_the_cuda_does_not_know_gets_the_ptx_of_the_newest_that_it_does(index: Index, job: Job) -> None:
     source(index)

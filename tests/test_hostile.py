@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shlex
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fuzzed import TIMES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -45,7 +45,7 @@ from envkit.plan.spec import Flavor, Spec
 from envkit.plan.spec import parse as parse_spec
 from envkit.versions import Cuda, Driver, Python
 
-MANY = 10_000 if os.environ.get("CI") else 2_500  # cases in all
+MANY = 10_000 if TIMES > 1 else 2_500  # cases in all
 HURRIED: dict[str, Any] = {
     "deadline": None,
     "database": None,
@@ -635,6 +635,7 @@ def test_the_checks_of_this_file_see_what_a_lock_would_inject(change: dict[str, 
     raise AssertionError("nothing was seen")
 
 
+@pytest.mark.hypothesis
 @pytest.mark.slow  # a thousand random attacks, on locks read and written each time
 def test_no_value_of_a_lock_becomes_more_than_a_value() -> None:
     seen: Counter[str] = Counter()
@@ -663,6 +664,7 @@ BODIES = [dump(lock).split("# The text above as it was written")[0] for lock in 
 LINES = [(number, at) for number, text in enumerate(BODIES) for at in range(text.count("\n"))]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.slow  # hundreds of random attacks on whole texts
 def test_no_text_under_a_right_seal_becomes_more_than_values() -> None:
     seen: Counter[str] = Counter()
@@ -710,6 +712,7 @@ def toml(values: dict[str, str], raw: bool) -> str:
     return "".join(lines)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.slow  # a thousand random attacks, on specs that become locks
 def test_no_value_of_a_spec_becomes_more_than_a_value() -> None:
     seen: Counter[str] = Counter()

@@ -88,6 +88,7 @@ def run(toy: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # starts a Python for each mutant
 def test_what_no_test_notices_survives_and_the_rest_is_killed(toy: Path) -> None:
     with run(toy, "--seed", "1", "--count", "50") as process:
@@ -123,6 +124,7 @@ def test_a_stop_takes_the_copies_away(toy: Path) -> None:
     assert not list((toy.parent / "copies").iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # draws from all of envkit
 def test_the_same_seed_draws_the_same_mutants_from_every_room(mutate: ModuleType) -> None:
     drawn = mutate.draw(ROOT, "envkit", 5, 60)
@@ -135,6 +137,7 @@ def test_the_same_seed_draws_the_same_mutants_from_every_room(mutate: ModuleType
     assert len({mutant.kind for mutant in drawn}) == 9
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # parses all of envkit
 def test_each_change_leaves_python_and_changes_it(mutate: ModuleType) -> None:
     dice = random.Random(1)
@@ -146,6 +149,7 @@ def test_each_change_leaves_python_and_changes_it(mutate: ModuleType) -> None:
             compile(changed, path, "exec")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # starts a Python for each mutant
 def test_a_mutant_meets_the_tests_of_its_module_then_of_its_room(mutate: ModuleType) -> None:
     def of(file: str) -> list[str]:

@@ -193,6 +193,7 @@ def test_two_builds_give_the_same_bytes(index: Index, tmp_path: Path) -> None:
     assert first == second
 
 
+@pytest.mark.nightly
 @slow
 def test_what_was_built_is_kept(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0")
@@ -229,6 +230,7 @@ def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> No
     assert versions(Run(tmp_path).closure("conf")) == ["conf 2.3", "parser 4.9.3"]
 
 
+@pytest.mark.nightly
 @slow
 def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_path: Path) -> None:
     """What is offered grows with what the solver learns."""
@@ -247,6 +249,7 @@ def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_
         run.closure("conf", "other")
 
 
+@pytest.mark.nightly
 @slow
 def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) -> None:
     index.add("a", "2.0", "c<2")
@@ -261,6 +264,7 @@ def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) ->
     assert run.building == []
 
 
+@pytest.mark.nightly
 @slow
 def test_the_newest_source_that_fits_the_python_and_the_day_is_built(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", uploaded="2024-01-01T00:00:00Z")
@@ -279,6 +283,7 @@ def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: In
     assert versions(Run(tmp_path).closure("a")) == ["a 1.0"]
 
 
+@pytest.mark.nightly
 @slow
 def test_what_a_built_release_needs_is_built_before_an_older_one_is_taken(index: Index, tmp_path: Path) -> None:
     """Of an older one the solver knows no need, so that it never names what the newer one wants."""
@@ -292,6 +297,7 @@ def test_what_a_built_release_needs_is_built_before_an_older_one_is_taken(index:
     assert [line.split()[1] for line in run.building] == ["a", "timer", "words"]
 
 
+@pytest.mark.nightly
 @slow
 def test_a_newer_release_that_was_built_is_taken_before_the_newest_of_what_it_bounds(
     index: Index, tmp_path: Path
@@ -305,6 +311,7 @@ def test_a_newer_release_that_was_built_is_taken_before_the_newest_of_what_it_bo
     assert len(run.building) == 1
 
 
+@pytest.mark.nightly
 @slow
 def test_only_so_many_releases_are_built_one_after_the_other(index: Index, tmp_path: Path) -> None:
     for number in range(1, 12):
@@ -316,6 +323,7 @@ def test_only_so_many_releases_are_built_one_after_the_other(index: Index, tmp_p
     assert "a==11.0" in " ".join(caught.value.chain) and len(run.building) == sources._MOST_OLDER
 
 
+@pytest.mark.nightly
 @slow
 def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
     file = source(index, "a", "1.0")
@@ -334,6 +342,7 @@ def test_an_archive_may_be_a_zip(index: Index, tmp_path: Path) -> None:
 # What it is built with.
 
 
+@pytest.mark.nightly
 @slow
 def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
     helper, extra = index.add("helper", "1.0"), index.add("extra", "2.0")
@@ -348,6 +357,7 @@ def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
     assert held.rows == run.rows
 
 
+@pytest.mark.nightly
 @slow
 def test_what_newer_tools_cannot_build_those_of_its_day_can(index: Index, tmp_path: Path) -> None:
     index.add("helper", "1.0", uploaded="2020-01-01T00:00:00Z")
@@ -470,6 +480,7 @@ def made(index: Index, published: Publish, tmp_path: Path) -> Lock:
     return solve.lock(spec, load_facts(), print, cache=tmp_path / "kept", may_stay_open=PARTS)
 
 
+@pytest.mark.nightly
 @slow
 def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Publish, tmp_path: Path) -> None:
     source(index, "plain", "1.0")
@@ -479,6 +490,7 @@ def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Pu
     assert requires.members(made, spec, load_facts(), print)["plain"].by == ("above",)
 
 
+@pytest.mark.nightly
 @slow
 def test_no_pre_release_is_taken_because_an_older_one_needs_what_is_source_alone(
     index: Index, published: Publish, tmp_path: Path
@@ -503,6 +515,7 @@ def test_a_lock_holds_what_was_built_and_of_what(made: Lock) -> None:
     assert text.count("--mount=type=bind,from=unindexed,target=/unpacked") == text.count("--find-links=/unpacked") == 1
 
 
+@pytest.mark.nightly
 @slow
 def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publish, tmp_path: Path) -> None:
     spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12", "plain")
@@ -513,6 +526,7 @@ def test_a_lock_made_again_is_the_same(index: Index, made: Lock, published: Publ
     assert dump(kept) == dump(made)
 
 
+@pytest.mark.nightly
 @slow
 def test_source_on_a_private_index_is_found_there_and_nowhere_else(
     index: Index, published: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -539,6 +553,7 @@ def test_a_lock_without_source_says_nothing_of_it(index: Index, published: Publi
     assert "AS unindexed" not in dockerfile(plain)
 
 
+@pytest.mark.nightly
 @slow
 def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock, tmp_path: Path) -> None:
     for cache, anew in (("kept", False), ("other", False), ("other", True)):
@@ -552,6 +567,7 @@ def test_the_wheels_of_a_lock_are_built_again_where_they_are_not_kept(made: Lock
         assert said == ([] if cache == "kept" else ["building plain 1.0 from its source"])
 
 
+@pytest.mark.nightly
 @slow
 def test_another_source_under_the_same_name_is_no_wheel_of_the_lock(index: Index, made: Lock, tmp_path: Path) -> None:
     source(index, "plain", "1.0", "FILES['new.py'] = ''", requires=("helper",))
@@ -588,6 +604,7 @@ def test_an_environment_is_made_with_what_was_built(
     assert said.count("building plain 1.0 from its source") == 2
 
 
+@pytest.mark.nightly
 @slow
 def test_the_wheel_is_packed_for_all_machines_alike(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0")
