@@ -42,7 +42,9 @@ TEXTS = HERE.parent / "data" / "printed"
 LIST = HERE.parent / "data" / "printed.jsonl"
 HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 # What begins the names of programs that were written after the rules, whose texts are set aside whole, by their part.
-_WRITTEN_AFTER = {"n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further"}
+_WRITTEN_AFTER = {
+    "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
+}  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
     _STAMPED: "%Y-%m-%dT%H:%M:%S.%f000Z stdout F ",
@@ -75,7 +77,7 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("novel", "further"; once the others)."""
+    """Whether a program's texts may be looked at ("tune") or are set aside ("novel", "further", "last"; once the others)."""
     for begins, part in _WRITTEN_AFTER.items():
         if name.startswith(begins):
             return part
@@ -161,7 +163,7 @@ def printed(
     """
     with emptied(at) if at else tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
-        for beside in ("before.py", "slurm.sh", "standin.py", "teller.py"):
+        for beside in ("before.py", "driver.c", "slurm.sh", "standin.py", "teller.py"):
             shutil.copy(HERE / beside, folder / beside)
         for file, text in {entry.get("file", _FILE): entry.get("program", ""), **entry.get("files", {})}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +340,7 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    print(f"{len(rows)} texts, of which {parts['novel'] + parts['further']} are set aside")
+    print(f"{len(rows)} texts, of which {parts['novel'] + parts['further'] + parts['last']} are set aside")
     return 0
 
 
