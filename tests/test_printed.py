@@ -25,9 +25,9 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-ASIDE = ("novel", "further")  # the parts whose single texts nobody looks at while rules are written
+ASIDE = ("novel", "further", "last")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still: the classes of "novel" were told in words, and "further" has what the rules gave it at first.
+# ASIDE are still: the classes of "novel" were told in words, the two others have what the rules gave them at first.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
@@ -36,6 +36,7 @@ LEAST = {
     "beyond": (0.97, 0.97, 0.97),
     "novel": (0.92, 0.92, 0.97),
     "further": (0.85, 0.84, 0.9),
+    "last": (0.82, 0.82, 0.87),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.
 LEAST_OF_SURE = {"further": 0.86}

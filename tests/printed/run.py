@@ -77,7 +77,7 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("novel", "further", "last"; once the others)."""
+    """Whether a program's texts may be looked at ("tune") or are set aside ("novel", "further", "last")."""
     for begins, part in _WRITTEN_AFTER.items():
         if name.startswith(begins):
             return part
