@@ -25,16 +25,16 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
 SURE = 0.8
-ASIDE = ("novel", "further", "last")  # the parts whose single texts nobody looks at while rules are written
+ASIDE = ("further", "last")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still: the classes of "novel" were told in words, the two others have what the rules gave them at first.
+# ASIDE are still: the classes of "further" were told in words, and "last" has what the rules gave it at first.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
     "later": (0.97, 0.97, 0.97),
     "unseen": (0.97, 0.97, 0.97),
     "beyond": (0.97, 0.97, 0.97),
-    "novel": (0.92, 0.92, 0.97),
+    "novel": (0.97, 0.97, 0.97),
     "further": (0.85, 0.84, 0.9),
     "last": (0.82, 0.82, 0.87),
 }

@@ -48,7 +48,7 @@ MET = re.compile(
     r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
     r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
-    r"|\brestart(?:ed|ing)\b|\bnext: \S"
+    r"|(?<!\bbe )\brestart(?:ed|ing)\b|\bnext: \S"
     r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
 )
 _OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")

@@ -37,6 +37,7 @@ from envkit.logs.survived import (
     noted_again,
     read_backwards,
     without,
+    without_complaints,
 )
 
 _WORDS = (
@@ -160,13 +161,14 @@ Process = tuple[str, str, int | None, int | None]
 @dataclass(frozen=True)
 class Story:
     """All events with their settled roles, oldest first; ``observed`` are values of a report that was given beside,
-    ``survived`` errors after which their process went on."""
+    ``survived`` errors after which their process went on, ``well`` lines that tell of a good end of the whole."""
 
     events: tuple[Event, ...]
     tracebacks: tuple[Traceback, ...]
     files: tuple[FileSeen, ...]
     observed: Mapping[str, str] = field(default_factory=dict)
     survived: tuple[Event, ...] = ()
+    well: tuple[Line, ...] = ()
 
     @cached_property
     def roots(self) -> tuple[Event, ...]:
@@ -237,13 +239,16 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     told = [event for event in told if not any(holds(trace, event.line) for trace in ignored)]
     traced = [trace for trace in traced if trace not in ignored]
     worked = {name: _without_reports(each) for name, each in seen.items()}
-    told, survived, traced, passed = read_backwards(told, traced, worked)
+    told, survived, traced, passed, well = read_backwards(told, traced, worked)
     files = tuple(without(file, passed) for file in files)
+    files = tuple(without_complaints(f, well[f.name]) if f.name in well else f for f in files)
     if not traced and not any(ILL.search(line.text) for file in files for line in (*file.tail, *file.loud)):
         survived += noted_again(told, survived)
     events = _ordered((event for event in told if event not in survived), order)
     traces = sorted(traced, key=lambda trace: (order[trace.line.file], trace.line.number))
-    return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), tuple(_ordered(survived, order)))
+    outlived = tuple(_ordered(survived, order))
+    told_well = tuple(end.line for end in well.values())
+    return Story(tuple(_settled(events)), tuple(traces), files, dict(observed or {}), outlived, told_well)
 
 
 def _without_reports(seen: FileSeen) -> FileSeen:

@@ -47,6 +47,7 @@ from envkit.logs.goes_on import (
     taken_over,
     went_on_as_before,
 )
+from envkit.logs.outcome import GoodEnd, falls_short, good_end
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
 
 # what a program prints at each of its steps
@@ -148,6 +149,7 @@ class _End:
     survived: list[Event] = field(default_factory=list)
     passed: list[Traceback] = field(default_factory=list)
     gone: list[Traceback] = field(default_factory=list)
+    good: GoodEnd | None = None
 
     def look(self) -> None:
         """Sort out what the process went on after."""
@@ -160,8 +162,10 @@ class _End:
         ]
         self.events += again
         whole = self.seen
+        self.good = end = self._good_end()
         for event in sorted(self.events, key=lambda each: -each.line.number):
             told = _is_tabled(event, whole) or any(holds(trace, event.line) for trace in self.gone)
+            told = told or (end is not None and self._is_outlived_by(end, event))
             if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
                 self.events.remove(event)
                 self._leave([trace for trace in self.traces if holds(trace, event.line)], event.line.number)
@@ -182,12 +186,37 @@ class _End:
             caught = is_caught(mine[0]) and ends_well(*where)
             caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
             if (
-                caught
+                (end is not None and end.speaks_for(trace.line) and _may_be(end, mine[0], trace, self.seen))
+                or caught
                 or (tried and _worked_past(trace, self.traces, self.seen, loud))
                 or (not loud and works_again(trace.line.number, service(trace.line), self.traces, self.seen))
             ):
                 self.passed += mine
                 self._leave(mine)
+
+    def _good_end(self) -> GoodEnd | None:
+        """Where the whole is told to have ended well, with nothing below it that ends anything."""
+        end = good_end(self.seen)
+        if end is None or any(trace.line.number >= end.line.number for trace in self.traces):
+            return None
+        later = (event for event in self.events if event.line.number >= end.line.number)
+        return None if any(event.role is Role.ROOT and not event.has("warning") for event in later) else end
+
+    def _is_outlived_by(self, end: GoodEnd, event: Event) -> bool:
+        """Whether an error stands above a good end of the whole: of one that stays with its process only a count
+        counts."""
+        if not end.speaks_for(event.line) or event.role not in (Role.ROOT, Role.CASCADE) or event.has("order"):
+            return False
+        own = next((trace for trace in self.traces if holds(trace, event.line)), None)
+        if own is not None and not _may_be(end, chain_of(own, self.traces)[0], own, self.seen):
+            return False
+        return end.counted or not (stays(event) or event.line.source == "kernel")
+
+    def spoke(self) -> bool:
+        """Whether nothing is left to tell of, and something was told before the good end."""
+        left = self.traces or any(event.role is Role.ROOT for event in self.events)
+        told = self.good is not None and any(map(self.good.speaks_for, self.seen.loud))
+        return not left and (told or bool(self.survived) or bool(self.passed))
 
     def _passed_on(self, event: Event) -> bool:
         """Whether another exception was raised out of the one that an event is of: that one counts."""
@@ -215,23 +244,35 @@ class _End:
         self.seen = replace(without(self.seen, traces, number), head=head, tail=tail)
 
 
+def _may_be(end: GoodEnd, first: Traceback, last: Traceback, seen: FileSeen) -> bool:
+    """Whether a good end may be told of what met an exception: behind one that nobody caught something is done first,
+    as a shell says "done" whatever came before."""
+    if end.counted or is_caught(first):
+        return True
+    kept = (*seen.head, *seen.tail)
+    between = {each.number: each.text for each in kept if last.line.number < each.number < end.line.number}
+    worked = sum(re.match(r"(?!\+ ).*\w", text) is not None and not bad_words(text) for text in between.values())
+    return worked >= STEPS or any(AWAITED.search(text) for text in between.values())
+
+
 def read_backwards(
     told: Iterable[Event], traced: Iterable[Traceback], seen: Mapping[str, FileSeen]
-) -> tuple[list[Event], list[Event], list[Traceback], list[Traceback]]:
-    """The events that ended something, those that were survived, and the same of tracebacks."""
+) -> tuple[list[Event], list[Event], list[Traceback], list[Traceback], dict[str, GoodEnd]]:
+    """The events that ended something, those that were survived, and the same of tracebacks; of each file that ends
+    well the line that says so."""
     ends = {name: _End(file, [], []) for name, file in seen.items()}
     for event in told:
         ends[event.line.file].events.append(event)
     for trace in traced:
         ends[trace.line.file].traces.append(trace)
     for end in ends.values():
-        if end.events or end.traces:
-            end.look()
+        end.look()
     return (
         [event for end in ends.values() for event in end.events],
         [event for end in ends.values() for event in end.survived],
         [trace for end in ends.values() for trace in end.traces],
         [trace for end in ends.values() for trace in end.passed],
+        {name: end.good for name, end in ends.items() if end.good is not None and end.spoke()},
     )
 
 
@@ -300,7 +341,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     """
     if event.line.text.lstrip().startswith("what():"):  # what the C++ runtime prints when it ends the process
         return False
-    if _fell_silent(event.line, seen):
+    if _fell_silent(event.line, seen) or falls_short(seen):
         return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
@@ -708,6 +749,16 @@ def without(seen: FileSeen, traces: Sequence[Traceback], number: int = 0) -> Fil
         if line.number != number and not any(holds(trace, line) or leads(line, trace) for trace in mine)
     )
     return replace(seen, loud=tuple(kept))
+
+
+def without_complaints(seen: FileSeen, end: GoodEnd) -> FileSeen:
+    """The file without what complains above a good end that speaks for it."""
+
+    def kept(part: Iterable[Line]) -> tuple[Line, ...]:
+        return tuple(x for x in part if not (ILL.search(x.text) or bad_words(x.text)) or not end.speaks_for(x))
+
+    loud = tuple(line for line in seen.loud if not end.speaks_for(line))
+    return replace(seen, head=kept(seen.head), tail=kept(seen.tail), loud=loud)
 
 
 def is_ignored(trace: Traceback) -> bool:

@@ -18,6 +18,7 @@ from envkit.logs.goes_on import (
     carried_on,
     left_open,
 )
+from envkit.logs.outcome import falls_short
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
 from envkit.logs.story import Story
 from envkit.logs.survived import (
@@ -289,11 +290,17 @@ def _signal(exits: Iterable[Line]) -> int:
 def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A log whose last line says that the program ended well: what it reported before that, it survived."""
     last = [seen.tail[-1] for seen in story.files if seen.tail]
-    spoke = story.roots or story.tracebacks or any(seen.loud for seen in story.files)
-    if len(last) != 1 or len(story.ranks) > 1 or not spoke:
+    spoke = story.roots or story.tracebacks or story.well or any(seen.loud for seen in story.files)
+    if len(last) != 1 or len(story.ranks) > 1 or not spoke or falls_short(story.files[0]):
         return
     ordered = any(event.has("order") for event in story.roots)  # who is asked to end may do so with 0
     if not _ENDED_WELL.search(last[0].text) and (ordered or fatal(story) or not _NOTHING_FAILED.search(last[0].text)):
+        if story.well and not (story.roots or story.tracebacks):
+            why = (
+                f"the whole is told to have ended well ({shortened(story.well[0].text)}), with what was reported before"
+            )
+            decide = "how the program ended: its exit code"
+            yield Hypothesis(OPEN, "unknown", Strength.LIKELY, story.well, why, decide)
         return
     told = [*(event.line for event in story.roots), *(trace.line for trace in story.tracebacks)]
     told += filter(speaks, story.files[0].loud)
@@ -393,7 +400,7 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     last = tuple(line for seen in story.files for line in seen.tail[-1:])[:1]
     ends = (line for seen in story.files for line in seen.tail if _UNIT_ENDED.search(line.text))
-    last = next(((line,) for line in ends), last)
+    last = tuple(ends)[:2] or last
     why = "no line tells of a failure"
     yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
 

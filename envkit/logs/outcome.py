@@ -1,0 +1,131 @@
+"""The last state of the whole of a log, as who manages, counts or watches the work tells it: it outweighs what was met.
+
+A queue, workflow, supervisor, scheduler, test runner or program that says last that all is done, and of how much, or
+that nothing failed, says so of every part before it, so an error above that line ended nothing.  A state that is told
+of one object says nothing of another that stands beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envkit.logs.ends import ANYHOW, CLOSES, ILL, STATUS_0, TRACKER, ZERO, bad_end, bad_words, service, tag_of
+from envkit.logs.records import FileSeen, Line
+
+_LAST = 8  # lines of words in which it stands
+_OF_ALL = r"(?: of |/| out of | / )"
+_STATES = (
+    r"(?:completed?|succeeded|success(?:ful(?:ly)?)?|finished|done|passed|ok|resolved|recovered|converged|healthy)"
+)
+_DONE = rf"(?:{_STATES}|written|saved|uploaded|built)"
+# counts that tell of the whole: nothing failed, as much was done as there was, or all of it
+_COUNTED = re.compile(
+    r"(?i)\b(?:0|no|zero) (?:\w{1,20} ){0,2}?(?:errors|fail(?:ed|ures)|crashes|unreachable|missing)\b|\b0 error\b"
+    r"|\b(?:errors?|fail(?:ed|ures?)(?: \w{1,20})?|(?:open|active|pending) \w{1,20})"
+    r"[\"']?\s?[:=] ?(?:0|none)\b(?![.x]?\d)"
+    rf"|\b(?P<all>[1-9]\d{{0,6}}){_OF_ALL}(?P=all)\b(?=.{{0,80}}\b{_DONE}\b)"
+    rf"|\b{_DONE}\b.{{0,60}}\b(?P<both>[1-9]\d{{0,6}}){_OF_ALL}(?P=both)\b"
+    r"|\ball (?:\w{1,20} ){1,3}(?!died|failed|killed|lost|refused)(?:\w{2,20}ed|done)\b"
+)
+# a status of somebody's: a shell that traces its commands says only what is asked for
+_STATUS = re.compile(
+    rf"(?i)(?!\+ ).{{0,300}}?(?:{STATUS_0}|\b(?:rc|returncode|exit_?code|exit_?status)[\"']?[:= ]{{1,2}}0\b)"
+)
+# a state, behind the name of what is in it, as the last word of a line or of a cell, or before a count; or a result
+_STATE = re.compile(
+    rf"(?i)\w.{{0,300}}?\W(?:is |are |was )?(?<!not ){_STATES}"
+    r"(?=[.!]?\W{0,4}$|, | in \d| after \d| on \w| {2,}|\s*[|\u2502\u2503])"
+    r"|(?:largest|best|fastest|selected|chosen)\b.{0,60}: \S|.{0,200}\b(?:saved|written) to \S|configure: creating "
+)
+_SHORT = re.compile(rf"\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} ")  # less than there was
+_FEWER = re.compile(rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b")
+_METRIC = re.compile(r"(?i)\berror(?: rate)?[ :=]{1,2}\d*\.\d")
+_WORSE = re.compile(
+    r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?)\b|\btimed out\b|\bdid not\b|\bnot \w+ ?(?:\w+ly)?[.!]?$"
+    r"|(?:\b|_)exit_?(?:code|status)\W{1,4}[1-9]"
+)
+_CELLS = re.compile(r" {2,}|\.{4,}|[|\u2502\u2503\t]")
+_ROW, _TABLE = 2, 3  # cells
+_NAME = re.compile(r"[\w./-]{2,}")
+_BAD_STATE = re.compile(
+    r"(?i)(?P<what>.{2,200}?)\W(?:failed|failure|error|errored|fatal|dead|lost|evicted|cancell?ed|preempted|oom\w*|node_fail)"
+    r"(?=\W{0,4}$| {2,}|\s*[|\u2502\u2503])"
+)
+_LOST = re.compile(r"(?i)\b(?:dead|lost|evicted|cancell?ed|preempted|stalled|blocked|oom\w*|node_fail)$")
+
+
+@dataclass(frozen=True)
+class GoodEnd:
+    """Where the whole is told to have ended well, and whether by a count and not by a state alone."""
+
+    line: Line
+    counted: bool
+
+    def speaks_for(self, line: Line) -> bool:
+        """Whether a line is of what ended well: it is no other rank, task, worker or service than the one that tells
+        it."""
+        if line.number >= self.line.number or (self.line.rank is not None and line.rank != self.line.rank):
+            return False
+        mine, others = (tag_of(each.text) or service(each) for each in (self.line, line))
+        return mine == others or re.sub(r"\d+", "0", mine) != re.sub(r"\d+", "0", others)
+
+
+def good_end(seen: FileSeen) -> GoodEnd | None:
+    """Where the whole of a file is told to have ended well; None where it does not end so."""
+    said = [line for line in seen.tail if re.search(r"\w", line.text) and not TRACKER.match(line.text)]
+    for at, line in reversed(list(enumerate(said))[-_LAST:]):
+        text = _METRIC.sub(" ", line.text)
+        if line.source == "kernel" or _WORSE.search(text) or line.level in ("warning", "error", "fatal", "critical"):
+            return None
+        anyhow = ANYHOW.search(text) or CLOSES.search(text)
+        counted = _COUNTED.search(text) is not None
+        if counted or (_STATUS.match(text) and not anyhow):
+            rest = _STATUS.sub(" ", ZERO.sub(" ", text))
+            return None if ILL.search(rest) or (not counted and bad_words(rest)) else GoodEnd(line, counted)
+        if ILL.search(text) or (bad_words(text) and bad_end(line)) or _SHORT.search(text):
+            return None
+        if not anyhow and line.text[:1] not in (" ", "\t") and _STATE.match(text):
+            rows, below = _rows_beside(line, said[:at]), _rows_beside(line, said[:at:-1])
+            failed = any(not _STATE.match(row.text) for row in below if len(_CELLS.split(row.text)) >= _TABLE)
+            failed = failed or _left_bad(line, said[:at])
+            listed = [row for row in rows if len(_CELLS.split(row.text)) >= _TABLE and _STATE.match(row.text)]
+            return None if failed else GoodEnd(line, bool(listed))
+    return None
+
+
+def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:
+    """The lines directly above or below a state that are of its kind: of as many cells, or with the same first word."""
+    lead, cells = line.text.split()[0], len(_CELLS.split(line.text))
+    rows = []
+    for each in reversed(others):
+        if each.text.split()[0] != lead and not (cells >= _ROW and len(_CELLS.split(each.text)) == cells):
+            break
+        rows.append(each)
+    return rows
+
+
+def _left_bad(line: Line, before: Sequence[Line]) -> bool:
+    """Whether something else than a good state names was last told to be in a bad one, in a line of the same form."""
+    lead, cells = line.text.split()[0], len(_CELLS.split(line.text))
+    later = set(_NAME.findall(line.text))
+    for row in reversed(before):
+        found = _BAD_STATE.match(row.text)
+        if found is None:
+            later.update(_NAME.findall(row.text))
+            continue
+        alike = (
+            len(_CELLS.split(row.text)) == cells if cells >= _ROW else len(row.text.split()) == len(line.text.split())
+        )
+        names = _NAME.findall(found["what"])
+        names = names[1:] if names[:1] == [lead] and len(names) > 1 else names
+        if alike and names and names[0] not in later:
+            return True
+    return False
+
+
+def falls_short(seen: FileSeen) -> bool:
+    """Whether the last line of a file says that less was done than there was, or that something was lost."""
+    said = next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), "")
+    return _FEWER.search(said) is not None or (_LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE)
