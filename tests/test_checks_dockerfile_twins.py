@@ -57,6 +57,13 @@ NIGHTLY = (
 )
 
 
+NEWEST_CONDA = (
+    "FROM ubuntu:22.04\nADD https://repo.anaconda.com/miniconda/Miniconda3-latest-Linux-x86_64.sh /tmp/c.sh\n"
+    "RUN bash /tmp/c.sh -b -p /opt/conda\nENV PATH=/opt/conda/bin:$PATH\n"
+)
+SLIM = "FROM python:3.11-slim-bookworm\n"
+
+
 @pytest.mark.parametrize(
     ("check", "fault", "clean"),
     [
@@ -71,13 +78,37 @@ NIGHTLY = (
         ("nvcc-used-without-devel", OLD + MAKE, "FROM me/rocm-dev:1.2\n" + MAKE),
         (
             "ld-library-path-shadow",
-            "FROM nvidia/cuda:12.1.1-runtime-ubuntu22.04\n" + SHADOW.format("2.0.1"),
+            "FROM nvidia/cuda:12.1.1-runtime-ubuntu22.04\n" + SHADOW.format("2.5.1"),
             "FROM nvidia/cuda:10.2-runtime-ubuntu18.04\n" + SHADOW.format("2.1.0"),
         ),
         (
             "ld-library-path-shadow",
-            "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-devel\n" + SHADOW.format("2.6.0"),
-            "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-runtime\n" + SHADOW.format("2.6.0"),
+            "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-devel\n" + SHADOW.format("2.5.0"),
+            "FROM pytorch/pytorch:2.1.2-cuda12.1-cudnn8-runtime\n" + SHADOW.format("2.5.0"),
+        ),
+        # The cuDNN of an image of TensorFlow is known to its minor.
+        (
+            "cudnn-mismatch",
+            "FROM tensorflow/tensorflow:2.10.0-gpu\nRUN pip install jaxlib==0.4.1+cuda11.cudnn86\n",
+            "FROM tensorflow/tensorflow:2.12.0-gpu\nRUN pip install jaxlib==0.4.1+cuda11.cudnn86\n",
+        ),
+        # Python 3.10 has ended, and which transformers is the last for it is known.
+        (
+            "torch-rejected",
+            "FROM pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime\nRUN pip install transformers accelerate\n",
+            "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime\nRUN pip install transformers accelerate\n",
+        ),
+        # A JSON form hands its script to a shell whichever options stand before -c.
+        (
+            "miniconda-too-new",
+            NEWEST_CONDA + 'RUN ["/bin/bash", "-i", "-c", "conda create -y -n x python=3.10"]\n',
+            NEWEST_CONDA + 'RUN ["/bin/bash", "-i", "-c", "conda create -y -n x -c conda-forge --override-channels"]\n',
+        ),
+        ("framework-libraries-missing", f"{SLIM}RUN pip install opencv-python\n", f"{SLIM}RUN pip install PyQt5\n"),
+        (
+            "framework-libraries-missing",
+            f"{SLIM}COPY --from=alpine /etc/motd /srv/motd\nRUN pip install opencv-python\n",
+            f"{SLIM}COPY --from=debian /usr/lib /usr/lib\nRUN pip install opencv-python\n",
         ),
         # What an index has given stays, unless the installer is asked to upgrade.
         (MAJOR, FIRST + "RUN pip3 install -U torch\n", FIRST + "RUN pip3 install torch\n"),

@@ -31,6 +31,7 @@ from envkit.dockerfile.instructions import Instruction, Text
 from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
 from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
 from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.shell_commands import shell_options
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
@@ -867,14 +868,16 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts
 
 def _started(argv: tuple[str, ...], written: Text, span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
     """The commands of a JSON form: its words, or the script that it hands to a shell."""
-    if len(argv) >= 3 and posixpath.basename(argv[0]) in system.SHELLS and re.fullmatch(r"-.*c", argv[1], re.DOTALL):
-        at = written.value.find(f'"{argv[2]}"') + 1  # as it stands there, unless it has escapes
-        text = written.slice(at, at + len(argv[2])) if at else Text.of(argv[2], span.path, span.line, span.column)
-        dialect = "bash" if "bash" in argv[0] else "sh"
-        return shell.commands(text, seen, state.workdir, dialect=dialect).commands
     if not argv or not argv[0]:
         return ()
     each = tuple(Word(word, word, span, True, True) for word in argv)
+    script, handed, _ = shell_options(each) if posixpath.basename(argv[0]) in system.SHELLS else (0, False, False)
+    if handed and script < len(argv):
+        at = written.value.find(f'"{argv[script]}"') + 1  # as it stands there, unless it has escapes
+        end = at + len(argv[script])
+        text = written.slice(at, end) if at else Text.of(argv[script], span.path, span.line, span.column)
+        dialect = "bash" if "bash" in argv[0] else "sh"
+        return shell.commands(text, seen, state.workdir, dialect=dialect).commands
     env = {name: value for name, value in seen.items() if value is not None}
     return (Command(each, span, each, env=env, cwd=state.workdir),)
 

@@ -345,7 +345,7 @@ class Commands(shell_words.Expansion):
             name = words[0].text
         if name not in SHELLS or not words[0].sure:
             return None
-        at, has, reads = _shell_options(words)
+        at, has, reads = shell_options(words)
         rest = words[at + 2 :] if has else words[at:]
         if has:
             script = self.script_of(fields[at]) if at < len(words) else None
@@ -375,7 +375,7 @@ def _texts(words: Sequence[Word]) -> tuple[str, ...] | None:
     return tuple(word.text for word in words) if all(word.sure for word in words) else None
 
 
-def _shell_options(words: Sequence[Word]) -> tuple[int, bool, bool]:
+def shell_options(words: Sequence[Word]) -> tuple[int, bool, bool]:
     """The index of a shell's first operand, whether that is a script (``-c``), and whether it reads one (``-s``)."""
     at = 1
     has = reads = False

@@ -106,6 +106,24 @@ def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompa
     )
 
 
+_WHEEL_TAGS = pattern(r"-(?P<pythons>[a-z0-9.]+)-(?P<abis>[a-z0-9.]+)-[^-/]+\.whl(?:$|[#?])")
+
+
+def other_python(install: Install) -> str:
+    """For which Python ("A.B") the wheel is made that an install names by its file, where it goes into another one,
+    else "".
+
+    Source: PEP 425; a wheel for the stable interface (abi3) is for each later Python too.
+    """
+    found = _WHEEL_TAGS.search(install.url) if install.manager in ("pip", "uv") and install.python else None
+    if found is None:
+        return ""
+    named = [tag for tag in found["pythons"].split(".") if re.fullmatch(r"cp\d{2,3}", tag)]
+    if len(named) != found["pythons"].count(".") + 1 or "abi3" in found["abis"].split("."):
+        return ""
+    return "" if _tag(install.python) in named else _dotted(named[-1])
+
+
 def _tag(python: str) -> str:
     return "cp" + "".join(python.split(".")[:2])
 

@@ -548,9 +548,10 @@ _ON_JAX = options.names("blackjax brax chex diffrax distrax dm-haiku equinox fla
 
 
 def _older(base: Base, wanted: str, facts: Facts) -> str:
-    """The cuDNN of an image of NVIDIA's that is known to be older than a minor release ("A.B"), else ""."""
-    known = facts.image_tag(base.reference) if "." in wanted and base.sure and not base.digest else None
-    has = str(known.row.cudnn) if known is not None and known.row.cudnn is not None else ""
+    """The cuDNN of a base that is known to be older than a minor release ("A.B"), else ""."""
+    known = facts.image_tag(base.reference) if base.sure and not base.digest else None
+    has = str(known.row.cudnn) if known is not None and known.row.cudnn is not None else stack.said(base.cudnn)
+    has = has if base.sure and "." in wanted and "." in has else ""
     return has if has and allows(f"<{wanted}", has) is True else ""
 
 

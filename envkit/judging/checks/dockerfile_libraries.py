@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from envkit.dockerfile import system
+from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.facts import CudaBuildRow, Facts
 from envkit.facts.pairs import lacks_cuda
@@ -26,12 +27,14 @@ _WHEEL = pattern(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 
 
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """A framework that loads the system's CUDA and cuDNN finds that major of CUDA, and a cuDNN."""
+    """What loads the system's libraries finds them: frameworks that major of CUDA and a cuDNN, OpenCV its libGL."""
     need_stages(dockerfile)
+    graphics = list(_without_graphics(dockerfile))
     dockerfile = equipped(dockerfile)
     base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
-    asked = 0
+    asked = len(graphics)
+    yield from graphics
     for finding in _beside_torch(dockerfile, majors, facts):
         asked += 1
         if finding is not None:
@@ -144,6 +147,89 @@ def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 },
                 f"take bitsandbytes {since.release} or newer, or the devel image",
             )
+
+
+# ---------------------------------------------------------------- what OpenCV's windows load
+
+_WINDOWS = options.names("opencv-python opencv-contrib-python")
+_HEADLESS = options.names("opencv-python-headless opencv-contrib-python-headless")
+_GL = options.names("libgl1 libgl1-mesa-glx libgl1-mesa-dri libgl1-mesa-dev libgl-dev libglvnd-dev")
+_GLIB = options.names("libglib2.0-0 libglib2.0-0t64 libglib2.0-dev libglib2.0-bin software-properties-common gdb")
+# Packages that bring neither, with what they depend on and recommend: Depends and Recommends in Debian 12.
+_NEITHER = options.names(
+    "apt-transport-https apt-utils aria2 build-essential bzip2 ca-certificates ccache clang cmake cron curl dialog "
+    "dumb-init espeak-ng file g++ gcc gfortran git git-lfs gnupg gnupg2 htop iproute2 iputils-ping jq less libaio-dev "
+    "libbz2-dev libcurl4-openssl-dev libeigen3-dev libffi-dev libgomp1 libhdf5-dev libibverbs-dev libibverbs1 "
+    "libjpeg-dev liblzma-dev libmagic1 libncurses-dev libnuma-dev libnuma1 libopenblas-dev libopenmpi-dev libpng-dev "
+    "libportaudio2 libpq-dev libprotobuf-dev libreadline-dev libsm-dev libsm6 libsndfile1 libsox-dev libsqlite3-dev "
+    "libssl-dev libturbojpeg0 libx11-6 libxext6 libxml2 libxrender-dev libxrender1 libxslt1-dev llvm locales "
+    "lsb-release lsof make nano ncdu net-tools netcat-openbsd nginx ninja-build nodejs openmpi-bin openssh-client "
+    "openssh-server patch pciutils pkg-config poppler-utils procps protobuf-compiler python-is-python3 python3 "
+    "python3-dev python3-distutils python3-full python3-pip python3-setuptools python3-venv python3-wheel rsync screen "
+    "sox strace sudo supervisor swig tini tk-dev tmux tree tzdata unzip vim wget xz-utils zip zlib1g-dev"
+)
+_PYTHONS = pattern(r"python3\.\d+(?:-(?:dev|venv|minimal|distutils))?")
+_LISTS = pattern(r".*\.(?:txt|toml|lock|ya?ml|cfg|in|json)|setup\.py")
+_ENVIRONMENT = pattern(r"/(?:usr/local/(?:lib/python|bin)|(?!usr(?:/|$)|lib|etc|$).+)")
+
+
+def _without_graphics(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """OpenCV with its windows where the file shows that its libGL or GLib is missing, so that ``import cv2`` fails.
+
+    Source: the dynamic sections of the wheels of opencv-python 4.3.0.38 to 5.0.0.93, whose Qt needs both and which
+    hold neither; opencv/opencv-python issue 370.
+    """
+    base, packages = dockerfile.base, [one.name for one in dockerfile.installs if one.manager in stack.SYSTEM]
+    there = _GL | _GLIB | _NEITHER
+    plain = base.family in ("os", "python") or (base.family == "nvidia" and stack.said(base.flavor) in _SMALL)
+    if not plain or not base.sure or not stack.said(base.os).startswith(("debian", "ubuntu")):
+        return
+    if any(not (name in there or _PYTHONS.fullmatch(name)) for name in packages) or _may_hold_more(dockerfile):
+        return
+    whole = base.family == "python" and "slim" not in base.tag  # it holds what headers of GLib belong to
+    missing = [
+        name
+        for name, brings, has in (("libGL.so.1", _GL, False), ("libgthread-2.0.so.0", _GLIB, whole))
+        if not has and brings.isdisjoint(packages)
+    ]
+    for one in dockerfile.installs if missing else ():
+        fits = allows(">=4.3", one.version) is True if one.version else allows(one.specifier or ">0", "4.10") is True
+        if one.name in _WINDOWS and fits and one.manager in ("pip", "uv", "poetry") and _surely(one):
+            yield warning(
+                f"{one.name} loads {' and '.join(missing)} when it is imported, and neither {base.reference} nor the "
+                "file brings it",
+                one.span,
+                {f"{base.reference} is {base.os.value}": f"{base.span.place}, {base.os.via}"},
+                f"take {one.name}-headless, which opens no windows, or install libgl1 and libglib2.0-0 by apt-get",
+            )
+            return
+
+
+_SMALL = ("base", "runtime")  # the devel flavor has tools with windows
+
+
+def _surely(one: Install) -> bool:
+    return one.sure and not (one.constraint or one.url or one.marker)
+
+
+def _may_hold_more(dockerfile: Dockerfile) -> bool:
+    """Whether libraries may come by other ways: conda, sources, copies of a system's folders, scripts that were not
+    read; or another OpenCV takes the place of the first."""
+    if any(one.manager in ("conda", "source") or one.name in _HEADLESS for one in dockerfile.installs):
+        return True
+    if any(each.system or not _LISTS.fullmatch(posixpath.basename(each.path)) for each in dockerfile.unread):
+        return True
+    steps = [step for index in dockerfile.lineage for step in dockerfile.stages[index].steps]
+    copies = [
+        step.copy for step in steps if step.copy is not None and (step.copy.source_stage is not None or step.copy.image)
+    ]
+    if any(not _ENVIRONMENT.fullmatch(copy.target) for copy in copies):
+        return True
+    return any(
+        re.search(r"\buninstall\b.*opencv|\bdpkg\b|\.deb\b|libgl", step.value, re.IGNORECASE)
+        for step in steps
+        if not any(one.name in _GL for one in step.installs)
+    )
 
 
 def _listed(row: CudaBuildRow) -> str:

@@ -6,6 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import need_stages, unknown_if_unread
@@ -138,26 +140,59 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     there = _libraries(folder, dockerfile)
     if not there:
         return None
-    build = None
+    version, build = stack.said(torch.version), None
     if not cuda:
         build = stack.least_build(torch, dockerfile, facts)
-        if build is None or not (stack.is_last(build, torch, facts) or build.cuda.major > int(stack.major(there))):
+        if build is None:
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
-        cuda = str(build.cuda)
-    if stack.minor(there) == stack.minor(cuda) or (not stack.minor(there) and stack.major(there) == stack.major(cuda)):
+        if not (stack.is_last(build, torch, facts) or allows(_PRELOADS, str(build.torch))):
+            raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
+        cuda, version = str(build.cuda), str(build.torch)
+    if stack.major(there) != stack.major(cuda) or stack.minor(there) in ("", stack.minor(cuda)):
+        return None  # of two majors only libraries share a soname that torch needs itself, and finds by its RPATH
+    if setting.name == "LD_PRELOAD":
+        libraries, older = "libraries", False
+    else:
+        libraries, older = _found_there(torch, version, there, cuda)
+    if not libraries:
         return None
-    apart = abs(int(stack.major(there)) - int(stack.major(cuda)))
-    if apart > 1:
-        return None  # no library of either has the soname of the other's, cuRAND's aside, which is one for all of them
-    other = apart > 0
+    so = f", whose libcusparse needs one of CUDA {stack.minor(cuda)} or newer, so that `import torch` fails"
     return found(
-        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {stack.shown(torch)} "
-        f"brings for CUDA {cuda}",
+        f"{setting.name} puts {folder} with the {libraries} of CUDA {there} before the one that {stack.shown(torch)} "
+        f"brings for CUDA {cuda}{so if older else ''}",
         setting.span,
-        Severity.ERROR if other else Severity.WARNING,
+        Severity.ERROR if older else Severity.WARNING,
         f"take {folder} off {setting.name}: torch finds its own libraries",
         stack.evidence(torch, build) | {f"CUDA {there}": f"{dockerfile.base.span.place}, {dockerfile.base.cuda.via}"},
     )
+
+
+# Since then torch opens libnvJitLink by its path before it loads what needs it.
+_PRELOADS = ">=2.6"
+
+
+def _found_there(torch: Torch, version: str, there: str, cuda: str) -> tuple[str, bool]:
+    """Which of torch's own libraries the loader finds in a folder of LD_LIBRARY_PATH in place of torch's, "" for none,
+    and whether they are too old for it.
+
+    Wheels that hold all of CUDA find it by RUNPATH, which comes after the variable.  Those that require NVIDIA's
+    wheels have RPATH, which comes before it, and what is then left are the libraries that those of NVIDIA, which have
+    RUNPATH, need of one another and torch does not.  Source: the dynamic sections of libtorch_global_deps.so in torch
+    1.12.1 to 2.9.0 and of NVIDIA's wheels for CUDA 11.7, 12.1 and 12.4; torch/__init__.py of 2.1.2 to 2.15.0.
+    """
+    if allows("<1.13", version) or (_of_own_index(torch) and allows("<2.2", version)):
+        return "libcublas", False
+    if allows("<2", version):
+        return "libcublasLt", False  # which libcublas needs
+    older = tuple(map(int, stack.minor(there).split("."))) < tuple(map(int, stack.minor(cuda).split(".")))
+    linked = stack.major(cuda) == "12" and older and allows(_PRELOADS, version) is False
+    return ("libnvJitLink", True) if linked else ("", False)
+
+
+def _of_own_index(torch: Torch) -> bool:
+    """Whether a wheel is of PyTorch's own index, whose older ones hold all of CUDA."""
+    one = torch.install
+    return one is not None and bool(one.local or any(map(variant_of, (one.index, *one.extra_indexes, *one.find_links))))
 
 
 def _libraries(folder: str, dockerfile: Dockerfile) -> str:

@@ -241,11 +241,23 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
     for index, step, install in reached_installs(dockerfile):
         if install.name != "torch" or install.constraint or not install.sure or install.manager not in _PYTHON_MANAGERS:
             continue
+        made = fit.other_python(install) if install.span not in seen else ""
+        if made and not _for_others(install):
+            seen.add(install.span)
+            asked += 1
+            yield error(
+                f"the wheel of torch is made for Python {made}, and is installed into Python {install.python}, so that "
+                "the build ends here",
+                install.span,
+                {f"Python {made}": "the wheel's name", f"Python {install.python}": step.span.place},
+                f"take the wheel for Python {install.python}, or a Python {made}",
+            )
+            continue
         if not install.version or install.url or nightly(install) or _elsewhere(install) or install.span in seen:
             continue
         if fit.unreleased(install.version):
             continue
-        if any(name.startswith(("--python-version", "--platform")) for name in install.options):
+        if _for_others(install):
             continue
         seen.add(install.span)
         asked += 1
@@ -264,6 +276,11 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             yield error(misfit.message, install.span, evidence, misfit.fix)
     skip_if(not asked, "no release of torch gets installed as a wheel")
     unknown_if(open_, open_, worst)
+
+
+def _for_others(install: Install) -> bool:
+    """Whether an installer is told to take wheels for another Python or system than its own."""
+    return any(name.startswith(("--python-version", "--platform")) for name in install.options)
 
 
 def _elsewhere(install: Install) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import cloned
-from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, WheelPythonRow
+from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, TorchRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
-from envkit.judging.checks._torch_fit import cited
+from envkit.judging.checks._torch_fit import cited, default_build, other_python
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
@@ -79,10 +80,58 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if row.instead
                 else "take it out of the list: `pip freeze` wrote what no index has",
             )
-    for finding in (*_of_sources(dockerfile, facts), *_on_musl(dockerfile, facts)):
+    named = (_of_sources(dockerfile, facts), _of_other_pythons(dockerfile), _on_musl(dockerfile, facts))
+    for finding in (*chain.from_iterable(named), *_on_old_glibc(dockerfile, facts)):
         asked += 1
         yield finding
     skip_if(not asked, "pip installs no package by its name")
+
+
+def _of_other_pythons(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """Each wheel but torch's that is named by its file, and goes into a Python that it is not made for."""
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            lenient = optional(step)
+            for one in step.installs:
+                plain = one.sure and not one.constraint and not one.marker and one.name != "torch"
+                abroad = any(name.startswith(("--python-version", "--platform")) for name in one.options)
+                made = other_python(one) if plain and not abroad and one.span not in lenient | told else ""
+                if made:
+                    told.add(one.span)
+                    yield error(
+                        f"the wheel of {one.name} is made for Python {made}, and is installed into Python "
+                        f"{_minor(one.python)}, so that the build ends here",
+                        one.span,
+                        {f"Python {made}": "the wheel's name", f"Python {_minor(one.python)}": step.span.place},
+                        f"take the wheel for Python {_minor(one.python)}, or a Python {made}",
+                    )
+
+
+def _on_old_glibc(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Each pinned torch whose wheels are for a newer glibc than the system's: pip does not see them.
+
+    Source: PEP 600; the tags of the wheels on the package index.
+    """
+    told: set[Span] = set()
+    for root, _, one in _installed(dockerfile):
+        if one.name != "torch" or not one.version or one.span in told:
+            continue
+        base = dockerfile.stages[root].base
+        row = default_build(one.version, facts)
+        if row is None or not isinstance(row, TorchRow) or str(row.glibc) != _GLIBC or not _old_system(base):
+            continue
+        told.add(one.span)
+        yield error(
+            f"the wheels of torch {one.version} need glibc {_GLIBC}, and {base.os.value} has an older one, so that pip "
+            "finds none and the build ends here",
+            one.span,
+            {
+                f"torch {one.version} needs glibc {_GLIBC}": cited(row),
+                f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}",
+            },
+            "take a newer base, or an older torch: the wheels of torch 2.6.0 are the last for old systems",
+        )
 
 
 def _on_musl(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -398,7 +447,8 @@ def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
 
 # ---------------------------------------------------------------- the newest Miniconda
 
-# The first release of each that has the glibc which the installer asks for.
+# The first release of each that has the glibc which the installer asks for, and torch's wheels since 2.7.
+_GLIBC = "2.28"
 _GLIBC_SINCE = {"ubuntu": 20, "debian": 10, "centos": 8, "rockylinux": 8, "almalinux": 8, "ubi": 8, "rhel": 8}
 # Miniconda2 is of Python 2, and Miniconda without a number stayed at a release of 2015: ContinuumIO/anaconda-issues
 # issue 1494.
@@ -429,9 +479,7 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
 def _old_glibc(base: Base, brought: Sequence[Install], facts: Facts) -> Iterator[Finding]:
     """Each newest Miniconda on a system that is too old for its installer."""
     row = facts.installer("miniconda")
-    system = re.fullmatch(r"([a-z]+)(\d+)(?:\.\d+)?", stack.said(base.os))
-    since = _GLIBC_SINCE.get(system[1]) if system else None
-    if system is None or since is None or int(system[2]) >= since:
+    if not _old_system(base):
         return
     for one in brought:
         if _newest(one) and "aarch64" not in one.url:
@@ -446,6 +494,13 @@ def _old_glibc(base: Base, brought: Sequence[Install], facts: Facts) -> Iterator
                 "name a release of before 2025, such as Miniconda3-py311_24.9.2-0-Linux-x86_64.sh, or take "
                 "Miniforge, or a newer base",
             )
+
+
+def _old_system(base: Base) -> bool:
+    """Whether a base is of a system that is known to have an older glibc."""
+    system = re.fullmatch(r"([a-z]+)(\d+)(?:\.\d+)?", stack.said(base.os))
+    since = _GLIBC_SINCE.get(system[1]) if system else None
+    return system is not None and since is not None and int(system[2]) < since
 
 
 def _newest(one: Install) -> bool:

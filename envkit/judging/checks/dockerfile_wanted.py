@@ -206,16 +206,18 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     skip_if(not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = 0, ""
     for at, one in enumerate(order):
-        free = not one.version and not one.specifier and not one.marker and _lives(one, facts)
+        named = not one.version and not one.specifier and not one.marker
+        last = facts.last_release(one.name, one.python) if named else ""
+        free = named and (bool(last) or _lives(one, facts))
         asks = one.sure and (one.version or free) and one.manager in _FROM_INDEX
         if not asks or one.name in _FAMILY or one.url or one.constraint or one.locked:
             continue
         # pip and uv take the newest of a name alone, whichever torch is there.
-        newest = facts.torch_needs_of.get(one.name, (None,))[-1] if free else None
+        newest = facts.torch_needs_of.get(one.name, (None,))[-1] if free and not last else None
         used = facts.torch_use(one.name, one.version) if one.version else _newest_use(one, order, facts)
         newest = newest or (used if free else None)
-        version = newest.until if newest is not None else one.version
-        row = newest or used or facts.torch_need(one.name, one.version)
+        version = one.version or last or (newest.until if newest is not None else "")
+        row = newest or used or facts.torch_need(one.name, version)
         if row is None or row.torch is None:
             open_ = open_ or (fit.newer_than_read(one.name, version, facts) if version else "")
             continue
@@ -236,12 +238,19 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 
 def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNeedRow | None:
-    """Which torch the newest release of a package takes that requires none, where nothing holds the installer back."""
+    """Which torch the newest release of a package takes that requires none, where nothing holds the installer back.
+
+    The newest for a Python that new releases have left behind is known of some packages.
+    """
     rows = facts.torch_uses_of.get(one.name, ())
+    last = facts.last_release(one.name, one.python) if rows else ""
     life = facts.python_life(one.python) if rows and one.python else None
-    free = life is not None and life.eol > life.seen and not one.specifier and not one.index
+    lives = last or (life is not None and life.eol > life.seen)
     others = [each for each in order if each.manager in _FROM_INDEX and each.name not in _FAMILY]
-    return rows[-1] if free and all(not (each.specifier or each.constraint or each.url) for each in others) else None
+    held = one.specifier or one.index or any(each.specifier or each.constraint or each.url for each in others)
+    if not lives or held:
+        return None
+    return facts.torch_use(one.name, last) if last else rows[-1]
 
 
 def _lives(one: Install, facts: Facts) -> bool:
