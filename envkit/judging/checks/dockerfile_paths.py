@@ -145,7 +145,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
         build = stack.least_build(torch, dockerfile, facts)
         if build is None:
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
-        if not (stack.is_last(build, torch, facts) or allows(_PRELOADS, str(build.torch))):
+        if not (stack.is_last(build, torch, facts) or not _before(_OPENS, str(build.torch), facts)):
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         cuda, version = str(build.cuda), str(build.torch)
     if stack.major(there) != stack.major(cuda) or stack.minor(there) in ("", stack.minor(cuda)):
@@ -153,7 +153,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     if setting.name == "LD_PRELOAD":
         libraries, older = "libraries", False
     else:
-        libraries, older = _found_there(torch, version, there, cuda)
+        libraries, older = _found_there(torch, version, there, cuda, facts)
     if not libraries:
         return None
     so = f", whose libcusparse needs one of CUDA {stack.minor(cuda)} or newer, so that `import torch` fails"
@@ -167,26 +167,31 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     )
 
 
-# Since then torch opens libnvJitLink by its path before it loads what needs it.
-_PRELOADS = ">=2.6"
+def _before(name: str, version: str, facts: Facts) -> bool:
+    """Whether a release of torch is older than the first one that does otherwise."""
+    return allows(f"<{facts.milestone(name).release}", version) is True
 
 
-def _found_there(torch: Torch, version: str, there: str, cuda: str) -> tuple[str, bool]:
+def _found_there(torch: Torch, version: str, there: str, cuda: str, facts: Facts) -> tuple[str, bool]:
     """Which of torch's own libraries the loader finds in a folder of LD_LIBRARY_PATH in place of torch's, "" for none,
     and whether they are too old for it.
 
     Wheels that hold all of CUDA find it by RUNPATH, which comes after the variable.  Those that require NVIDIA's
     wheels have RPATH, which comes before it, and what is then left are the libraries that those of NVIDIA, which have
-    RUNPATH, need of one another and torch does not.  Source: the dynamic sections of libtorch_global_deps.so in torch
-    1.12.1 to 2.9.0 and of NVIDIA's wheels for CUDA 11.7, 12.1 and 12.4; torch/__init__.py of 2.1.2 to 2.15.0.
+    RUNPATH, need of one another and torch does not.  Source: ld.so(8), and what the rows of ``milestone`` name.
     """
-    if allows("<1.13", version) or (_of_own_index(torch) and allows("<2.2", version)):
+    held = "torch-index-requires-cuda" if _of_own_index(torch) else "torch-requires-cuda"
+    if _before(held, version, facts):
         return "libcublas", False
-    if allows("<2", version):
+    if _before("torch-needs-cublaslt", version, facts):
         return "libcublasLt", False  # which libcublas needs
     older = tuple(map(int, stack.minor(there).split("."))) < tuple(map(int, stack.minor(cuda).split(".")))
-    linked = stack.major(cuda) == "12" and older and allows(_PRELOADS, version) is False
+    linked = stack.major(cuda) == "12" and older and _before(_OPENS, version, facts)
     return ("libnvJitLink", True) if linked else ("", False)
+
+
+# torch opens libnvJitLink by its path before it loads what needs it.
+_OPENS = "torch-opens-nvjitlink"
 
 
 def _of_own_index(torch: Torch) -> bool:

@@ -114,23 +114,26 @@ def _on_old_glibc(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     Source: PEP 600; the tags of the wheels on the package index.
     """
     told: set[Span] = set()
+    least = facts.installer("miniconda").least
     for root, _, one in _installed(dockerfile):
         if one.name != "torch" or not one.version or one.span in told:
             continue
         base = dockerfile.stages[root].base
         row = default_build(one.version, facts)
-        if row is None or not isinstance(row, TorchRow) or str(row.glibc) != _GLIBC or not _old_system(base):
+        if row is None or not isinstance(row, TorchRow) or str(row.glibc) != least or not _old_system(base):
             continue
         told.add(one.span)
+        older = [each.torch for each in facts.torches if each.default and each.glibc and str(each.glibc) != least]
+        last = str(max(older)) if older else ""
         yield error(
-            f"the wheels of torch {one.version} need glibc {_GLIBC}, and {base.os.value} has an older one, so that pip "
+            f"the wheels of torch {one.version} need glibc {least}, and {base.os.value} has an older one, so that pip "
             "finds none and the build ends here",
             one.span,
             {
-                f"torch {one.version} needs glibc {_GLIBC}": cited(row),
+                f"torch {one.version} needs glibc {least}": cited(row),
                 f"the base is {base.os.value}": f"{base.span.place}, {base.os.via}",
             },
-            "take a newer base, or an older torch: the wheels of torch 2.6.0 are the last for old systems",
+            "take a base with a newer system" + (f", or torch {last}, whose wheels are for older ones" if last else ""),
         )
 
 
@@ -447,8 +450,7 @@ def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
 
 # ---------------------------------------------------------------- the newest Miniconda
 
-# The first release of each that has the glibc which the installer asks for, and torch's wheels since 2.7.
-_GLIBC = "2.28"
+# The first release of each that has the glibc which the newest Miniconda asks for, and the newer wheels of torch.
 _GLIBC_SINCE = {"ubuntu": 20, "debian": 10, "centos": 8, "rockylinux": 8, "almalinux": 8, "ubi": 8, "rhel": 8}
 # Miniconda2 is of Python 2, and Miniconda without a number stayed at a release of 2015: ContinuumIO/anaconda-issues
 # issue 1494.
