@@ -62,6 +62,11 @@ NEWEST_CONDA = (
     "RUN bash /tmp/c.sh -b -p /opt/conda\nENV PATH=/opt/conda/bin:$PATH\n"
 )
 SLIM = "FROM python:3.11-slim-bookworm\n"
+ARCHICONDA = (
+    "FROM nvcr.io/nvidia/l4t-ml:r35.2.1-py3\n"
+    "RUN wget https://github.com/Archiconda/build-tools/releases/download/0.2.3/Archiconda3-0.2.3-Linux-aarch64.sh && "
+    "bash Archiconda3-0.2.3-Linux-aarch64.sh -b -p /opt/archiconda3\nENV PATH=/opt/archiconda3/bin:$PATH\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,17 @@ SLIM = "FROM python:3.11-slim-bookworm\n"
             "framework-libraries-missing",
             f"{SLIM}COPY --from=alpine /etc/motd /srv/motd\nRUN pip install opencv-python\n",
             f"{SLIM}COPY --from=debian /usr/lib /usr/lib\nRUN pip install opencv-python\n",
+        ),
+        # Archiconda has Python 3.7, and what its pip refuses takes no torch's place.
+        (
+            "torch-python-unsupported",
+            ARCHICONDA + "RUN pip3 install ./torch-1.13.0-cp38-cp38-linux_aarch64.whl\n",
+            ARCHICONDA + "RUN pip3 install ./torch-1.13.0-cp37-cp37m-linux_aarch64.whl\n",
+        ),
+        (
+            "torch-installed-twice",
+            ARCHICONDA + "RUN pip3 install ./torch-1.13.0-cp37-cp37m-linux_aarch64.whl\n",
+            ARCHICONDA + "RUN pip3 install ./torch-1.13.0-cp38-cp38-linux_aarch64.whl\n",
         ),
         # What an index has given stays, unless the installer is asked to upgrade.
         (MAJOR, FIRST + "RUN pip3 install -U torch\n", FIRST + "RUN pip3 install torch\n"),

@@ -23,7 +23,8 @@ SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the sys
 _NUMBERED = pattern(r"(?:python|pip)(\d+\.\d+)")
 _PLAIN = pattern(r"(?:python|pip)[23]?")
 _PROGRAM = pattern(r"python[0-9.]*")
-_CONDA_ROOT = pattern(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
+_CONDAS = ("miniconda", "anaconda", "archiconda", "miniforge", "mambaforge", "micromamba")
+_CONDA_ROOT = pattern(r"(?:ana|archi|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
 _GET_PIP = pattern(r"\bget[-_]?pip\w*\.py")  # which a build may store under a name of its own
 _UV_VENV = options.grammar("uv venv")
 _APT_PYTHON = pattern(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
@@ -174,7 +175,7 @@ class Pythons:
                 self.links[f"/usr/local/bin/python{version}"] = f"python{version}"
                 if "altinstall" not in install.options:
                     self.prefixes[SYSTEM] = version
-        elif name in ("miniconda", "anaconda", "miniforge", "mambaforge", "micromamba") and manager == "source":
+        elif name in _CONDAS and manager == "source":
             root = install.target if install.target.startswith("/") else f"/root/{name}3"
             self.conda_root = root
             found = re.fullmatch(r"py(\d)(\d+)", install.local)

@@ -364,7 +364,7 @@ _DRIVERS = pattern(r"^NVIDIA[\w.-]*\*[\w.*-]*\.run$")
 _CUDNN = pattern(r"^cudnn-linux-\w+-([\d.]+)_(cuda\d+(?:\.\d+)?)-archive\.(?:tar\.\w+|tgz)$")
 _OLD_CUDNN = pattern(r"^cudnn-(\d+(?:\.\d+)?)-linux-\w+-v([\d.]+\d)\.(?:tgz|solitairetheme8|tar\.gz)$")
 _CONDA = pattern(
-    r"^(Miniconda|Anaconda|Miniforge|Mambaforge)\d?(?:-pypy3)?"
+    r"^(Miniconda|Anaconda|Archiconda|Miniforge|Mambaforge)\d?(?:-pypy3)?"
     r"(?:-(?:(py\d+)_)?(latest|\d[\w.]*(?:-\d+)?))?-(?:Linux|MacOSX|[$`]).*\.sh$"
 )
 # The first release of Anaconda with a Python in its base (its release notes, "The installer and base environment").
@@ -448,6 +448,8 @@ def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Comman
         version = "" if version == "latest" or not _known(version) else version
         if name == "anaconda" and re.match(r"20\d\d\.\d\d", version):
             local = next((python for since, python in reversed(_ANACONDA) if version[:7] >= since), "")
+        if name == "archiconda":
+            local = "py37"  # of its few releases, all of 2018 and 2019
         if re.match(r"(?:Mini|Ana)conda2-", _base(path)):
             local = "py27"  # of whichever release
     elif named and _has(given, "-b", "-p"):

@@ -152,7 +152,10 @@ def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 # ---------------------------------------------------------------- what OpenCV's windows load
 
 _WINDOWS = options.names("opencv-python opencv-contrib-python")
-_HEADLESS = options.names("opencv-python-headless opencv-contrib-python-headless")
+# That without windows, and what requires it: which of the two stays hangs on the order in which they are unpacked.
+_HEADLESS = options.names(
+    "opencv-python-headless opencv-contrib-python-headless albucore albumentations easyocr img2table python-doctr"
+)
 _GL = options.names("libgl1 libgl1-mesa-glx libgl1-mesa-dri libgl1-mesa-dev libgl-dev libglvnd-dev")
 _GLIB = options.names("libglib2.0-0 libglib2.0-0t64 libglib2.0-dev libglib2.0-bin software-properties-common gdb")
 # Packages that bring neither, with what they depend on and recommend: Depends and Recommends in Debian 12.

@@ -526,7 +526,7 @@ _TERMS = pattern(
 _PLAIN = ("os", "nvidia", "python")
 
 
-_CONDAS = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge", "micromamba"})
+_CONDAS = frozenset({"miniconda", "anaconda", "archiconda", "miniforge", "mambaforge", "micromamba"})
 
 
 def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from envkit.judging.checks._dockerfile import (
 )
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
-from envkit.judging.checks._torch_fit import Build, cited, unreleased
+from envkit.judging.checks._torch_fit import Build, cited, other_python, unreleased
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -225,8 +225,9 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
         yield first
     for before, after in pairwise(torches):
         why = _differs(before, after, facts)
-        if not why or (_chosen_by_another(after) and _release_of_index(before)):
-            continue  # the latter is for torch-rejected and torchvision-mismatch to say
+        refused = after.install is not None and other_python(after.install)
+        if not why or refused or (_chosen_by_another(after) and _release_of_index(before)):
+            continue  # the last is for torch-rejected and torchvision-mismatch to say
         earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
         beside = before.method == "base" and apart(after.prefix)
