@@ -69,6 +69,64 @@ TWINS = {
 }
 
 
+RECAP = (
+    "PLAY RECAP ***\ngpu01 : ok=2 changed=0 unreachable=0 failed={}\ngpu02 : ok=3 changed=0 unreachable={} failed=0\n"
+)
+NO_MODULE = (
+    'fatal: [gpu01]: FAILED! => {"changed": false, "msg": "modprobe: FATAL: Module nvidia not found in directory '
+    '/lib/modules/6.8.0", "rc": 1}\n'
+)
+NO_ROUTE = (
+    'fatal: [gpu02]: UNREACHABLE! => {"changed": false, "msg": "Failed to connect to the host via ssh: ssh: connect to '
+    'host 10.0.0.2 port 22: No route to host", "unreachable": true}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (NO_MODULE + RECAP.format(1, 0), "cuda-init-no-device"),
+        (NO_MODULE + RECAP.format(0, 0), OPEN),
+        (NO_ROUTE + RECAP.format(0, 1), "not-gpu-env"),
+        (NO_ROUTE + RECAP.format(0, 0), OPEN),
+    ],
+)
+def test_the_recap_of_a_playbook_tells_each_host(text: str, kind: str) -> None:
+    assert told(text).category == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("  = note: rust-lld: error: unable to find library -lcudart\n", "missing-shared-library"),
+        ("CUDA error: Launch timed out in cuCtxSynchronize() (integrator_shade_surface)\n", "watchdog-timeout"),
+        (
+            'dgl._ffi.base.DGLError: Cannot assign node feature "h" on device cuda:0 to a graph on device cpu.\n',
+            "tensors-on-different-devices",
+        ),
+        ("Error using gpuArray\nNo supported GPU device was found on this computer.\n", "cuda-init-no-device"),
+        (
+            "docker.errors.APIError: 500 Server Error for http+docker://localhost/v1.47/containers/a1/start: Internal "
+            'Server Error ("could not select device driver "" with capabilities: [[gpu]]")\n',
+            "docker-no-gpu-driver",
+        ),
+    ],
+)
+def test_the_same_failure_through_another_program(text: str, kind: str) -> None:
+    assert told(text).category == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rust-lld: error: unable to find library -lzstd\n",
+        "docker.errors.APIError: 500 Server Error for http+docker://localhost/v1.47/containers/a1/start: no space\n",
+    ],
+)
+def test_what_only_looks_like_it_is_not_the_gpus(text: str) -> None:
+    assert told(text).category in ("not-gpu-env", OPEN)
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_good_last_state_of_the_whole_outweighs_what_was_met(name: str) -> None:
     assert told(TWINS[name][0]).category == OPEN

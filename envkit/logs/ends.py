@@ -12,11 +12,11 @@ STEPS = 2  # so many are no accident
 ILL = re.compile(
     r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
     r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
-    r"|core dumped|^Killed\b|^Aborted\b|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
+    r"|core dumped|^Killed\b|^Aborted\b|\bunreachable=[1-9]|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
 )
 # counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
 ZERO = re.compile(
-    r"(?i)\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
+    r"(?i)(?<![=:])\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
     r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well

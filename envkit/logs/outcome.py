@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from envkit.logs.ends import ANYHOW, CLOSES, ILL, STATUS_0, TRACKER, ZERO, bad_end, bad_words, service, tag_of
 from envkit.logs.records import FileSeen, Line
+from envkit.logs.steady import shape
 
 _LAST = 8  # lines of words in which it stands
 _OF_ALL = r"(?: of |/| out of | / )"
@@ -22,7 +23,8 @@ _STATES = (
 _DONE = rf"(?:{_STATES}|written|saved|uploaded|built)"
 # counts that tell of the whole: nothing failed, as much was done as there was, or all of it
 _COUNTED = re.compile(
-    r"(?i)\b(?:0|no|zero) (?:\w{1,20} ){0,2}?(?:errors|fail(?:ed|ures)|crashes|unreachable|missing)\b|\b0 error\b"
+    r"(?i)(?<![=:.])\b(?:0|no|zero) (?:\w{1,20} ){0,2}?(?:errors|fail(?:ed|ures)|crashes|unreachable|missing)\b"
+    r"|\b0 error\b"
     r"|\b(?:errors?|fail(?:ed|ures?)(?: \w{1,20})?|(?:open|active|pending) \w{1,20})"
     r"[\"']?\s?[:=] ?(?:0|none)\b(?![.x]?\d)"
     rf"|\b(?P<all>[1-9]\d{{0,6}}){_OF_ALL}(?P=all)\b(?=.{{0,80}}\b{_DONE}\b)"
@@ -43,7 +45,9 @@ _SHORT = re.compile(rf"\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} ")
 _FEWER = re.compile(rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b")
 _METRIC = re.compile(r"(?i)\berror(?: rate)?[ :=]{1,2}\d*\.\d")
 _WORSE = re.compile(
-    r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?)\b|\btimed out\b|\bdid not\b|\bnot \w+ ?(?:\w+ly)?[.!]?$"
+    r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?)\b|\btimed out\b"
+    r"|\b(?:failed|failures?|errors?|unreachable|killed|lost)[\"']?\s?[:=] ?[1-9]\d{0,6}\b(?!\.)"
+    r"|\bdid not\b|\bnot \w+ ?(?:\w+ly)?[.!]?$"
     r"|(?:\b|_)exit_?(?:code|status)\W{1,4}[1-9]"
 )
 _CELLS = re.compile(r" {2,}|\.{4,}|[|\u2502\u2503\t]")
@@ -83,6 +87,8 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
         counted = _COUNTED.search(text) is not None
         if counted or (_STATUS.match(text) and not anyhow):
             rest = _STATUS.sub(" ", ZERO.sub(" ", text))
+            if any(_WORSE.search(row.text) for row in _rows_beside(line, said[:at])):
+                return None
             return None if ILL.search(rest) or (not counted and bad_words(rest)) else GoodEnd(line, counted)
         if ILL.search(text) or (bad_words(text) and bad_end(line)) or _SHORT.search(text):
             return None
@@ -100,7 +106,8 @@ def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:
     lead, cells = line.text.split()[0], len(_CELLS.split(line.text))
     rows = []
     for each in reversed(others):
-        if each.text.split()[0] != lead and not (cells >= _ROW and len(_CELLS.split(each.text)) == cells):
+        alike = cells >= _ROW and len(_CELLS.split(each.text)) == cells
+        if each.text.split()[0] != lead and not alike and shape(each.text) != shape(line.text):
             break
         rows.append(each)
     return rows

@@ -42,7 +42,7 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
         return  # NVML's own words follow: there is no driver
     if library and _DRIVER_SIDE.search(library):
         yield _driver_side(story, event, library, strength)
-    elif event.signature.id == "lib-link":
+    elif event.signature.id.startswith("lib-link"):
         yield worded("linker-finds-no-library", event, strength=strength, library=f"lib{library}")
     elif event.signature.id == "lib-bnb-cget" and (said := story.of("lib-bnb-none")):
         why = "bitsandbytes was built without CUDA, as it says, and the program uses it all the same"
