@@ -86,6 +86,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("beyond", 70, ("both", "later", "fresh", "unseen")),
         ("novel", 80, ("both", "later", "fresh", "unseen", "beyond")),
         ("batches", 75, ("both", "later", "fresh", "unseen", "beyond", "novel")),
+        ("last", 50, ("both", "later", "fresh", "unseen", "beyond", "novel", "batches")),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(
