@@ -22,7 +22,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
 VARIED, NOVEL, FRESH = threads("threads-varied"), threads("threads-novel"), threads("threads-fresh")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH
+LAST = threads("threads-last")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST
 OPEN = KNOWN | UNSEEN | BEYOND | VARIED
 WANTED, WANTED_OF_OPEN = 0.85, 0.9
 
@@ -58,4 +59,8 @@ def test_unseen_threads_are_others() -> None:
     assert not VARIED.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys())
     assert len(FRESH) >= 24
     assert not FRESH.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys())
+    assert len(LAST) >= 29
+    assert not LAST.keys() & (
+        KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys()
+    )
     assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())
