@@ -347,7 +347,7 @@ def test_a_factory_that_fails_is_told_in_one_sentence(name: str, message: str) -
 
 @torches.needs_torch
 def test_a_factory_that_hangs_is_stopped() -> None:
-    result = judged(follow("hangs", "trace", seconds=40))["factory-failed"]
+    result = judged(follow("hangs", "trace", seconds=80))["factory-failed"]
     assert "models:hangs did not end: no answer within" in result.findings[0].message
     assert "in hangs" in next(iter(result.findings[0].evidence)), "the stack shows where it stood"
 
