@@ -61,9 +61,13 @@ from envkit.facts.rows import TorchRow as TorchRow
 from envkit.facts.rows import VariantRow as VariantRow
 from envkit.facts.rows import WheelPageRow as WheelPageRow
 from envkit.facts.rows import WheelPythonRow as WheelPythonRow
+from envkit.facts.rows import WideNeedRow as WideNeedRow
 from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
 from envkit.facts.variable import VariableRow as VariableRow
+from envkit.facts.wide import ANY_TORCH as ANY_TORCH
+from envkit.facts.wide import NO_TORCH as NO_TORCH
+from envkit.facts.wide import Needs, Wide, by_package
 from envkit.facts.xid import XidCategory
 from envkit.patterns import pattern
 from envkit.records import dataclass
@@ -178,14 +182,6 @@ def _within(rows: Sequence[_RangedRow], version: str) -> _RangedRow | None:
     )
 
 
-def _by_package(rows: Iterable[TorchNeedRow]) -> Mapping[str, tuple[TorchNeedRow, ...]]:
-    """Rows by their package, in their order."""
-    found: dict[str, list[TorchNeedRow]] = {}
-    for row in rows:
-        found.setdefault(row.package, []).append(row)
-    return {name: tuple(of) for name, of in found.items()}
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
 
@@ -262,6 +258,7 @@ class Facts:
     cudnns = _table(CudnnRow, "cudnn")  # Every cuDNN release, oldest first
     nccls = _table(NcclRow, "nccl")  # Every NCCL release that came as a wheel, oldest first
     torch_needs = _table(TorchNeedRow, "torch_need")  # Who is built for which torch, by package and version
+    wide_needs = _table(WideNeedRow, "wide_need")  # The same of the whole field, read from its own repositories
     torch_uses = _table(TorchNeedRow, "torch_use")  # Who takes which torch when it is imported, requiring none
     glibc_only = _table(GlibcOnlyRow, "glibc_only")  # What has no wheel for Alpine, and no source
     milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
@@ -510,7 +507,7 @@ class Facts:
     @cached_property
     def torch_uses_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
         """``torch_uses`` by package, oldest first."""
-        return _by_package(self.torch_uses)
+        return by_package(self.torch_uses)
 
     def milestone(self, name: str) -> MilestoneRow:
         """Since when something is otherwise; raises KeyError for a name that has no row."""
@@ -530,8 +527,20 @@ class Facts:
 
     @cached_property
     def torch_needs_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
-        """``torch_needs`` by package, oldest first."""
-        return _by_package(self.torch_needs)
+        """``torch_needs`` by package, oldest first, and the rows of ``wide_needs`` for what is not among them."""
+        return Needs(by_package(self.torch_needs), self.wide)
+
+    @cached_property
+    def wide(self) -> Wide:
+        """The table of the whole field, of which single lines are read."""
+        return Wide(self.directory / "wide_need.jsonl")
+
+    def numpy_need(self, name: str, version: str) -> WideNeedRow | None:
+        """The row of a package of which ``version``, or the newest release for "", takes no numpy 1; else None."""
+        row = self.wide.row(name)
+        if row is None or not row.numpy:
+            return None
+        return row if (_within(row.numpy_runs, version) if version else row.numpy_is_newest) else None
 
     @cached_property
     def _packages_by_name(self) -> Mapping[str, tuple[GpuPackageRow, ...]]:

@@ -227,6 +227,37 @@ class TorchNeedRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """The releases from ``since`` to ``until``, both included."""
+
+    since: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class WideNeedRow(Sourced):
+    """What the final releases of one package ask of torch and of numpy 2, in runs (first release, last, specifier).
+
+    In ``torch`` "" stands for any, None for no torch, and "*NAME" for one that comes through the package NAME; between
+    two runs nobody read.  ``numpy`` has the runs that no numpy 1 is enough for.  ``package`` is the canonical name.
+    """
+
+    package: str
+    torch: tuple[tuple[str, str, str | None], ...]
+    numpy: tuple[tuple[str, str, str], ...]
+
+    @property
+    def numpy_runs(self) -> tuple[Run, ...]:
+        """The releases that no numpy 1 is enough for."""
+        return tuple(Run(since, until) for since, until, _ in self.numpy)
+
+    @property
+    def numpy_is_newest(self) -> bool:
+        """Whether the newest release that was read is among them."""
+        return bool(self.numpy) and (not self.torch or self.torch[-1][1] == self.numpy[-1][1])
+
+
+@dataclass(frozen=True, slots=True)
 class CudaBuildRow(Sourced):
     """The CUDAs for which the wheels of one package from ``since`` to ``until`` (both included) hold a library.
 
@@ -789,17 +820,21 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
     Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
-    wanted = columns(kind)
     rows = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        data = json.loads(line)
         try:
-            if data.keys() != set(wanted):
-                raise ValueError(f"its fields are {', '.join(data)}, expected {', '.join(wanted)}")
-            rows.append(msgspec.convert(data, kind, dec_hook=_version))
+            rows.append(read_line(kind, line))
         except (ValueError, msgspec.ValidationError) as error:
             raise ValueError(f"{path.name}:{number}: {error}") from error
     return tuple(rows)
+
+
+def read_line(kind: type[Row], line: str) -> Row:
+    """The row of one line; raises ValueError where it does not fit the row's type."""
+    data, wanted = json.loads(line), columns(kind)
+    if data.keys() != set(wanted):
+        raise ValueError(f"its fields are {', '.join(data)}, expected {', '.join(wanted)}")
+    return msgspec.convert(data, kind, dec_hook=_version)
 
 
 _once = cache(read_table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -142,8 +143,8 @@ def _package(facts: Facts, query: str) -> list[Entry]:
     name = re.sub(r"[-_.]+", "-", query.strip().lower())
     rows = facts.torch_needs_of.get(name)
     if not rows:
-        near = ", ".join(facts.torch_needs_of)
-        raise UsageError(f"there are no facts about the torch that `{query}` asks for", f"known packages: {near}")
+        near = ", ".join(difflib.get_close_matches(name, list(facts.torch_needs_of), 5)) or "none"
+        raise UsageError(f"there are no facts about the torch that `{query}` asks for", f"nearest known: {near}")
     return [
         Entry(f"{row.package} {row.since}" + (f" to {row.until}" if row.until != row.since else ""), row)
         for row in reversed(rows)
@@ -239,7 +240,7 @@ def known(facts: Facts) -> tuple[Known, ...]:
         ),
         "peak": ("a GPU", facts.peaks, (row.gpu for row in facts.peaks)),
         "xid": ("a code", facts.xids, (row.code for row in facts.xids)),
-        "package": ("a package that asks for a torch", facts.torch_needs, facts.torch_needs_of),
+        "package": ("a package that asks for a torch", facts.torch_needs + facts.wide_needs, facts.torch_needs_of),
     }
     return tuple(
         Known(topic, ask, len(rows), tuple(dict.fromkeys(map(str, names))))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from envkit.dockerfile.requirements import allows, pin, requires_torch
 from envkit.dockerfile.torches import nightly, of_install, variant_of
-from envkit.facts import Facts, TorchRow
+from envkit.facts import ANY_TORCH, Facts, TorchRow
 from envkit.judging.checks._dockerfile import own
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Observed, Reason
@@ -166,10 +166,6 @@ def _from_default_index(install: Install, torch: Torch) -> bool:
     return older and torch.cuda.reason is Reason.NEWER_ON_DEFAULT_INDEX
 
 
-# The notes of a package in torch_need without a specifier.
-ANY_TORCH, NO_TORCH = "asks for any torch", "asks for no torch"
-
-
 @dataclass(frozen=True, slots=True)
 class Implied:
     """The torch that comes along with a package which requires it, where nothing asks for torch itself."""
@@ -188,11 +184,21 @@ def implied(dockerfile: Dockerfile, facts: Facts) -> Implied | None:
         return None
     if not (dockerfile.base.torch.is_unsupported or dockerfile.base.family in ("os", "nvidia", "python")):
         return None
+    if any(_installs_by_script(command) for step in dockerfile.steps for command in step.commands):
+        return None
     for one in dockerfile.installs:
         torch = along_with(one, dockerfile, facts) if one.name not in _TORCHS_OWN else None
         if torch is not None:
             return Implied(one, torch)
     return None
+
+
+_INSTALL_SCRIPT = pattern(r"(?:.*/)?\w*install\w*\.py")
+
+
+def _installs_by_script(command: Command) -> bool:
+    """Whether it starts a program of the project's that installs things, torch maybe."""
+    return command.program.startswith("python") and any(map(_INSTALL_SCRIPT.fullmatch, command.args[:1]))
 
 
 _TORCHS = ("torchvision", "torchaudio")  # each release of which requires one torch

@@ -163,7 +163,8 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             if one.manager in ("pip", "uv") and torch is not None and one.prefix == torch.prefix and not one.url
         ]
         pins = [one for one in mine if one.name == row.package and not one.constraint]
-        asker = _asker(mine, row) if dockerfile.base.family != "ngc" else None  # NVIDIA holds its NumPy by a constraint
+        held = dockerfile.base.family == "ngc"  # NVIDIA holds its NumPy by a constraint
+        asker = None if held else _asker(mine, row, facts)
         if asker is not None:
             what = f", which {asker.name}{asker.specifier} asks for in its second release, is"
             yield warning(_misfit(what, row, torch), asker.span, _takes(row), _older(row))
@@ -243,23 +244,38 @@ def _bringer(mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) 
 # From 4.12 on they ask for NumPy 2 and newer where Python is 3.9 or newer: read in the METADATA of 4.11.0.86, of
 # 4.12.0.88, 4.13.0.92 and of the newest of each (2026-11-29).
 _OPENCV = options.names("opencv-python opencv-python-headless opencv-contrib-python opencv-contrib-python-headless")
+_NEWEST_SINCE = Python("3.12")  # which the newest releases of the field still take
 
 
-def _asker(mine: Sequence[Install], row: TorchAbiRow) -> Install | None:
-    """An OpenCV that surely asks for a release which torch was not built for, where nothing bounds it: whichever one
+def _asker(mine: Sequence[Install], row: TorchAbiRow, facts: Facts) -> Install | None:
+    """A package that surely asks for a release which torch was not built for, where nothing bounds it: whichever one
     is there, in the base too, is replaced."""
     known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT | _OPENCV
-    if row.package != "numpy" or any(one.name not in known or one.constraint or one.extras for one in mine):
+    if row.package != "numpy" or any(one.constraint or one.extras for one in mine):
+        return None
+    others = [one for one in mine if one.name not in known]
+    if any(not _second_alone(one, facts) for one in others):
         return None
     bounded = any(one.name == row.package and (one.version or one.specifier) for one in mine)
     held = any(one.specifier for one in mine if one.name in _BRINGS - _OPENCV)  # an old release may bound it
-    first = next((one for one in mine if one.name in _OPENCV), None)
+    first = next((one for one in mine if one.name in _OPENCV or one in others), None)
     if first is None or bounded or held or first.index or first.marker or not (first.sure and first.python):
         return None
     if "--no-deps" in first.options or Python(first.python) < _ALWAYS_SINCE:
         return None
+    if first in others:
+        return first
     new = allows(">=4.12", first.version) is True if first.version else not re.search(r"[<~!]|==", first.specifier)
     return first if new else None
+
+
+def _second_alone(one: Install, facts: Facts) -> bool:
+    """Whether what an install puts there takes NumPy's second release alone: a release that was read, or the newest
+    one where its Python has that."""
+    if one.manager not in ("pip", "uv") or not (one.version or not one.specifier):
+        return False
+    newest = bool(one.python) and Python(one.python) >= _NEWEST_SINCE
+    return bool(one.version or newest) and facts.numpy_need(one.name, one.version) is not None
 
 
 def _plain_package(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_install, variant_of, wins
-from envkit.facts import Facts
+from envkit.facts import NO_TORCH, Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import (
@@ -377,7 +377,7 @@ def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[
             continue
         newest = newest_for(mate, variant_of(mate.index) or None, facts)
         need = facts.torch_needs_of.get(mate.name, (None,))[-1]
-        free = need is not None and need.note == stack.NO_TORCH
+        free = need is not None and need.note == NO_TORCH
         if free and need is not None and (last := facts.torches_of(mate.name, need.until)):
             newest = min(newest, last[-1], key=_numbers)  # it has had no release for later ones
         row = fit.default_build(newest, facts) if newest else None
