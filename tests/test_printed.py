@@ -35,7 +35,7 @@ LEAST = {
     "unseen": (0.97, 0.97, 0.97),
     "beyond": (0.97, 0.97, 0.97),
     "novel": (0.97, 0.97, 0.97),
-    "further": (0.85, 0.84, 0.9),
+    "further": (0.87, 0.87, 0.9),
     "last": (0.82, 0.82, 0.87),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from envkit.logs.ends import ANYHOW, CLOSES, ILL, STATUS_0, TRACKER, ZERO, bad_end, bad_words, service, tag_of
 from envkit.logs.records import FileSeen, Line
@@ -134,5 +135,9 @@ def _left_bad(line: Line, before: Sequence[Line]) -> bool:
 
 def falls_short(seen: FileSeen) -> bool:
     """Whether the last line of a file says that less was done than there was, or that something was lost."""
-    said = next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), "")
+    return _is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
+
+
+@lru_cache(1 << 6)
+def _is_short(said: str) -> bool:
     return _FEWER.search(said) is not None or (_LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE)
