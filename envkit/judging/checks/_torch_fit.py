@@ -106,6 +106,11 @@ def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompa
     )
 
 
+def for_others(install: Install) -> bool:
+    """Whether an installer is told to take wheels for another Python or system than its own."""
+    return any(name.startswith(("--python-version", "--platform")) for name in install.options)
+
+
 _WHEEL_TAGS = pattern(r"-(?P<pythons>[a-z0-9.]+)-(?P<abis>[a-z0-9.]+)-[^-/]+\.whl(?:$|[#?])")
 
 

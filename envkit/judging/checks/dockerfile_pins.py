@@ -242,7 +242,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
         if install.name != "torch" or install.constraint or not install.sure or install.manager not in _PYTHON_MANAGERS:
             continue
         made = fit.other_python(install) if install.span not in seen else ""
-        if made and not _for_others(install):
+        if made and not fit.for_others(install):
             seen.add(install.span)
             asked += 1
             yield error(
@@ -257,7 +257,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             continue
         if fit.unreleased(install.version):
             continue
-        if _for_others(install):
+        if fit.for_others(install):
             continue
         seen.add(install.span)
         asked += 1
@@ -276,11 +276,6 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             yield error(misfit.message, install.span, evidence, misfit.fix)
     skip_if(not asked, "no release of torch gets installed as a wheel")
     unknown_if(open_, open_, worst)
-
-
-def _for_others(install: Install) -> bool:
-    """Whether an installer is told to take wheels for another Python or system than its own."""
-    return any(name.startswith(("--python-version", "--platform")) for name in install.options)
 
 
 def _elsewhere(install: Install) -> bool:

@@ -12,7 +12,7 @@ from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, TorchRow, WheelP
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
-from envkit.judging.checks._torch_fit import cited, default_build, other_python
+from envkit.judging.checks._torch_fit import cited, default_build, for_others, other_python
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
@@ -95,8 +95,8 @@ def _of_other_pythons(dockerfile: Dockerfile) -> Iterator[Finding]:
             lenient = optional(step)
             for one in step.installs:
                 plain = one.sure and not one.constraint and not one.marker and one.name != "torch"
-                abroad = any(name.startswith(("--python-version", "--platform")) for name in one.options)
-                made = other_python(one) if plain and not abroad and one.span not in lenient | told else ""
+                free = not for_others(one) and one.span not in lenient | told
+                made = other_python(one) if plain and free else ""
                 if made:
                     told.add(one.span)
                     yield error(
