@@ -111,6 +111,21 @@ def test_what_was_taken_in_ahead_goes_with_a_build_that_fails(docker: FakeDocker
     assert len(docker.builds()) == 2 and docker.names() == []
 
 
+GONE = "failed to prepare sha256:0a as k1: open /var/lib/docker/overlay2/b2/.tmp-committed3: no such file or directory"
+
+
+@pytest.mark.parametrize(("error", "builds"), [(GONE, 2), ("failed to compute cache key: not found", 1)])
+def test_a_layer_that_the_engine_took_away_is_made_again_once(
+    docker: FakeDocker, context: Path, error: str, builds: int
+) -> None:
+    docker.will_say(LOW, f"#5 ERROR: {error}")
+    said: list[str] = []
+    with pytest.raises(Undecided):
+        DockerEngine(docker.folder).build(BuildRequest(context, "mine:1", 60), lambda text: said.append(str(text)))
+    assert len(docker.builds()) == builds
+    assert sum("took away a layer" in line for line in said) == builds - 1
+
+
 def test_layers_and_files_of_an_image_are_read(docker: FakeDocker, tmp_path: Path) -> None:
     docker.holds("mine:1", *ONE)
     docker.files["/var/lib/dpkg/status"] = b"Package: a\n"

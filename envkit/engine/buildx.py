@@ -174,6 +174,11 @@ def _failure(progress: Progress, completed: proc.Completed, where: str, free: in
     )
 
 
+# What BuildKit says of a layer that the engine removes for an image that goes, just as a build beside takes it up; the
+# next build makes it again.  Seen with Docker Engine 26.1.5 and overlay2, with builds and removals side by side.
+_LAYER_GONE = re.compile(r"failed to prepare \S+ as \S+: open \S+/\.tmp-\S+: no such file or directory")
+
+
 def build(
     request: BuildRequest,
     say: Say,
@@ -211,20 +216,21 @@ def build(
     argv += [f"--build-context={name}={path}" for name, path in sorted(request.contexts.items())]
     argv += [f"--label={name}={value}" for name, value in sorted(request.labels.items())]
     argv += [f"--secret=id={name},src={path}" for name, path in sorted(request.secrets.items())]
-    progress = Progress(say, on_made)
+    ends = time.monotonic() + request.timeout_s
     with files.scratch("build") as folder:
         iid = folder / "iid"
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
         # buildx asks git about the context for an attestation that is off here, under a configuration that may lie
         # above the folder for temporary files.
         environment |= {"BUILDX_GIT_INFO": "false", "BUILDX_GIT_LABELS": "false", "BUILDX_GIT_CHECK_DIRTY": "false"}
-        completed = proc.run(
-            [*argv, f"--iidfile={iid}", str(request.context)],
-            timeout_s=request.timeout_s,
-            env=environment,
-            on_line=progress.line,
-            stop=stop,
-        )
+        argv += [f"--iidfile={iid}", str(request.context)]
+        for more in (True, False):
+            progress = Progress(say, on_made)
+            left = max(ends - time.monotonic(), 0.0)
+            completed = proc.run(argv, timeout_s=left, env=environment, on_line=progress.line, stop=stop)
+            if not (more and completed.exit and not completed.timed_out and _LAYER_GONE.search(progress.reason)):
+                break
+            say("the engine took away a layer that this build was about to use; once more")
         if completed.timed_out:
             at = f" in the step {progress.running}" if progress.running else ""
             raise Undecided(
