@@ -90,22 +90,17 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 def _of_other_pythons(dockerfile: Dockerfile) -> Iterator[Finding]:
     """Each wheel but torch's that is named by its file, and goes into a Python that it is not made for."""
     told: set[Span] = set()
-    for index in dockerfile.reachable:
-        for step in dockerfile.stages[index].steps:
-            lenient = optional(step)
-            for one in step.installs:
-                plain = one.sure and not one.constraint and not one.marker and one.name != "torch"
-                free = not for_others(one) and one.span not in lenient | told
-                made = other_python(one) if plain and free else ""
-                if made:
-                    told.add(one.span)
-                    yield error(
-                        f"the wheel of {one.name} is made for Python {made}, and is installed into Python "
-                        f"{_minor(one.python)}, so that the build ends here",
-                        one.span,
-                        {f"Python {made}": "the wheel's name", f"Python {_minor(one.python)}": step.span.place},
-                        f"take the wheel for Python {_minor(one.python)}, or a Python {made}",
-                    )
+    for _, step, one in _surely_installed(dockerfile):
+        made = "" if one.name == "torch" or one.span in told or for_others(one) else other_python(one)
+        if made:
+            told.add(one.span)
+            yield error(
+                f"the wheel of {one.name} is made for Python {made}, and is installed into Python "
+                f"{_minor(one.python)}, so that the build ends here",
+                one.span,
+                {f"Python {made}": "the wheel's name", f"Python {_minor(one.python)}": step.span.place},
+                f"take the wheel for Python {_minor(one.python)}, or a Python {made}",
+            )
 
 
 def _on_old_glibc(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -223,13 +218,19 @@ def _listed(pythons: Sequence[str]) -> str:
 
 def _installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
     """What pip and uv install by name, of whose failure the build ends, with the first stage of its line."""
+    for root, step, one in _surely_installed(dockerfile):
+        if one.manager in ("pip", "uv") and not one.url and not one.locked:
+            yield root, step, one
+
+
+def _surely_installed(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
+    """What is installed in any case and of whose failure the build ends, with the first stage of its line."""
     for index in dockerfile.reachable:
         root = dockerfile.stages[index].line[0]
         for step in dockerfile.stages[index].steps:
             lenient = optional(step)
             for one in step.installs:
-                named = one.manager in ("pip", "uv") and not one.url and not one.constraint and not one.locked
-                if named and one.sure and not one.marker and one.span not in lenient:
+                if one.sure and not (one.constraint or one.marker or one.span in lenient):
                     yield root, step, one
 
 
