@@ -156,18 +156,21 @@ def test_tools_are_found_on_path_then_in_toolkits(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("seen", "moves", "used", "hung"),
+    ("does", "used", "waited", "hung"),
     [
-        ("steps", False, 0.0, False),  # a rank has stepped since
-        ("none", False, 0.0, True),
-        ("none", True, 0.0, False),  # another stack: slow, and given longer
-        ("none", False, 5.0, False),  # the same one, and it computes
+        ("steps", 0.0, 0.0, False),  # a rank has stepped since
+        ("waits", 0.0, 0.0, True),
+        ("moves", 0.0, 0.0, False),  # another stack: slow, and given longer
+        ("reads", 0.0, 0.0, False),  # the same one, and the disk is slow
+        ("waits", 5.0, 0.0, False),  # the same one, and it computes
+        ("waits", 0.0, 5.0, False),  # it would compute, and others have the processors
+        ("waits", 0.0, 0.2, True),  # it wakes now and then, and waits for its turn
     ],
 )
 def test_ranks_stand_still_where_none_steps_or_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str, moves: bool, used: float, hung: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, used: float, waited: float, hung: bool
 ) -> None:
-    clock = itertools.count(1000.0, 1.0)
+    clock, hertz = itertools.count(1000.0, 1.0), os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(envkit_supervisor, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     one = supervisor(tmp_path, "true", hang_ends=True)
     one.output.spoke, file, calls = 1000.0, tmp_path / "ranks-host-7.jsonl", itertools.count()
@@ -176,16 +179,17 @@ def test_ranks_stand_still_where_none_steps_or_moves(
 
     def sampled(native: bool) -> None:
         number = next(calls)
-        stack = f'Current thread 0x1:\n  File "a.py", line {number if moves else 1} in f\n'
+        stack = f'Current thread 0x1:\n  File "a.py", line {number if does == "moves" else 1} in f\n'
         known = {"cuda": False, "rank": "0", "world": "1", "parent": 1, "doing": ""}
-        picture = {"python": stack, "ticks": used * os.sysconf("SC_CLK_TCK") * number, **known}
+        spent = {"ticks": used * number * hertz, "waited": waited * number * hertz}
+        picture = {"python": stack, "state": "D" if does == "reads" else "S", **spent, **known}
         one.samples.append({"after_s": one.listed, "processes": {"7": picture}})
 
     monkeypatch.setattr(one, "sample", sampled)
     monkeypatch.setattr(one, "cuda", set())
     found = []
     for number in range(40):
-        if seen == "steps":
+        if does == "steps":
             file.write_text("x" * (number + 2))
         found.append(one.stand_still(20.0))
     assert any(found) is hung

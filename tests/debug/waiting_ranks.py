@@ -84,7 +84,8 @@ def busy(folder: Path) -> None:
 
 
 def main() -> None:
-    dist.init_process_group("gloo")
+    ranks = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['MEET']}", **ranks)
     rank, folder = dist.get_rank(), Path(os.environ.get("ENVKIT_DEBUG_FOLDER", "."))
     dist.all_reduce(torch.ones(4))
     message = torch.ones(1)

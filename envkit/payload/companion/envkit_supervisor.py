@@ -356,15 +356,17 @@ class Supervisor:
         return time.monotonic() - max(self.stepped, self.output.spoke)
 
     def works(self, name: str) -> bool:
-        """Whether a process worked between the looks: its main thread moved, or it used a processor.  Whoever waits for
-        a GPU uses one all along, so that this says of a process without CUDA alone that it works."""
+        """Whether a process worked between the looks: its main thread moved, or waited for a disk (D, proc(5)), as for
+        the pages of a library; or it used a processor or wanted one that others had.  Whoever waits for a GPU uses one
+        all along, so that the last says of a process without CUDA alone that it works."""
         pictures = [one["processes"].get(name) for one in self.samples]
         if len({_main_thread(picture) for picture in pictures}) > 1:
             return True
+        if any(picture and picture["state"] == "D" for picture in pictures):
+            return True
         first, last = self.samples[0], self.samples[-1]
-        used = last["processes"][name]["ticks"] - first["processes"].get(name, last["processes"][name])["ticks"]
-        most = _IDLE * os.sysconf("SC_CLK_TCK") * (last["after_s"] - first["after_s"])
-        return int(name) not in self.cuda and bool(used > most)
+        seconds = max(0.1, last["after_s"] - first["after_s"])
+        return int(name) not in self.cuda and _computes(first["processes"].get(name), last["processes"][name], seconds)
 
     def stuck(self, local: list[str], last: dict[str, Any]) -> bool:
         """Whether nobody can go on: every rank of the job is known, runs here and waits for others, or has ended.
@@ -438,13 +440,10 @@ class Supervisor:
         if not same:
             return False
         first, last = self.samples[0], self.samples[-1]
-        most = _IDLE * os.sysconf("SC_CLK_TCK") * max(0.1, last["after_s"] - first["after_s"])
+        seconds = max(0.1, last["after_s"] - first["after_s"])
         for pid, each in last["processes"].items():
-            begun = first["processes"].get(pid, each)
-            used = each["ticks"] - begun["ticks"]
-            wanted = used + each["waited"] - begun["waited"]  # who wants a whole processor gets some of it, if late
             main = each["python"].rpartition("(most recent call first):\n")[2]
-            if (used > most or wanted > _WORKING / _IDLE * most) and not _WAITS.match(main):
+            if _computes(first["processes"].get(pid), each, seconds) and not _WAITS.match(main):
                 return False
         self.sample(native=True)
         return True
@@ -648,6 +647,15 @@ def _main_thread(picture: dict[str, Any] | None) -> str:
 
 def _thread_of(python: str) -> str:
     return re.split(r"(?m)^(?:Current thread|Thread) 0x", python)[-1]
+
+
+def _computes(first: dict[str, Any] | None, last: dict[str, Any], seconds: float) -> bool:
+    """Whether a process used a processor between two pictures of it, or wanted one that others had: who wants a whole
+    processor gets some of it, if late."""
+    begun = first or last
+    used = (last["ticks"] - begun["ticks"]) / os.sysconf("SC_CLK_TCK") / seconds
+    wanted = used + (last["waited"] - begun["waited"]) / os.sysconf("SC_CLK_TCK") / seconds
+    return bool(used > _IDLE or wanted > _WORKING)
 
 
 def find(names: list[str], argv: list[str]) -> dict[str, str]:
