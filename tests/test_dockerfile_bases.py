@@ -408,6 +408,13 @@ def test_images_without_cuda(reference: str, held: tuple[object, ...]) -> None:
         ("example/app:1.2.3", ("?", "?", "?", "?", "?", "?")),
         ("example/cudatools:12.1", ("?", "?", "?", "?", "?", "?")),
         ("rocm/pytorch:rocm6.0_ubuntu20.04_py3.9_pytorch_2.1.1", ("none", "?", "ubuntu20.04", "3.9", "2.1.1", "none")),
+        (
+            "rocm/pytorch:rocm6.4.4_ubuntu24.04_py3.12_pytorch_release_2.7.1",
+            ("none", "?", "ubuntu24.04", "3.12", "2.7.1", "none"),
+        ),
+        ("example/app:1.4-python-2.7", ("?", "?", "?", "2.7", "?", "?")),
+        ("example/app:cu92-py27", ("9.2", "?", "?", "2.7", "?", "?")),
+        ("example/app:py2", ("?", "?", "?", "?", "?", "?")),
         ("gcr.io/deeplearning-platform-release/pytorch-gpu.1-13", ("?", "?", "?", "?", "1.13", "?")),
         (
             "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/pytorch-cu121.2-2.py310",
@@ -422,6 +429,22 @@ def test_a_tag_that_says_it_plainly_is_believed(reference: str, held: tuple[obje
     values = (found.cuda, found.flavor, found.os, found.python, found.torch, found.torch_cuda)
     assert tuple(shown(value) for value in values) == held
     assert found.family in ("unknown", "other", "conda")
+
+
+# os, python, torch, whether there is a compiler
+@pytest.mark.parametrize(
+    ("reference", "held"),
+    [
+        ("rocm/dev-ubuntu-22.04:6.2", ("ubuntu22.04", "3.10", "none", True)),
+        ("rocm/dev-ubuntu-24.04:6.2-complete", ("ubuntu24.04", "3.12", "none", True)),
+        ("rocm/dev-ubuntu-22.04", ("ubuntu22.04", "3.10", "none", True)),
+        ("rocm/rocm-terminal:6.2", ("?", "?", "?", "?")),
+    ],
+)
+def test_images_of_amd_to_develop_in_are_a_plain_ubuntu(reference: str, held: tuple[object, ...]) -> None:
+    found = read(reference)
+    assert (shown(found.os), shown(found.python), shown(found.torch), shown(found.compiler)) == held
+    assert found.rocm
 
 
 @pytest.mark.parametrize(

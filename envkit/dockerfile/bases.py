@@ -76,9 +76,13 @@ _OS = pattern(
     r"[-_:]?([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])",
     re.I,
 )
-_PYTHON = pattern(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?(1?[0-9])(\.[0-9]{1,2})?(?![0-9])", re.I)
+_PYTHON = pattern(
+    _NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(?:(3)\.?(1?[0-9])(\.[0-9]{1,2})?|(2)\.?(7)(\.[0-9]{1,2})?)(?![0-9])",
+    re.I,
+)
 _TORCH = pattern(
-    _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
+    _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)(?:[-_]release)?[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])",
+    re.I,
 )
 _TORCH_SHORT = pattern(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
 _LEADING_CUDA = pattern(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
@@ -145,7 +149,7 @@ def _os(text: str, facts: Facts) -> str:
 
 def _python(text: str) -> str:
     found = _PYTHON.search(text)
-    return f"{found[1]}.{found[2]}{found[3] or ''}" if found else ""
+    return f"{found[1] or found[3]}.{found[2] or found[4]}{found[5] or ''}" if found else ""
 
 
 def _torch(text: str) -> str:
@@ -530,6 +534,27 @@ def _tegra(base: Base, tag: str, release: int) -> Base:
     return replace(base, os=Observed.of(_JETSON_SYSTEMS[since], f"tag {tag}: Linux for Tegra r{release}"))
 
 
+# ---------------------------------------------------------------- AMD's images
+
+_ROCM_DEVEL = pattern(r"dev-ubuntu-([0-9]{2}\.[0-9]{2})")
+
+
+def _rocm(base: Base, reference: Reference, facts: Facts) -> Base:
+    """An image of AMD's; those to develop in are Ubuntu's with its python3, pip and a compiler, and hold no torch.
+
+    Source: ROCm/ROCm-docker at c0dbf1d23029, dev/Dockerfile-ubuntu-20.04 to dev/Dockerfile-ubuntu-24.04-complete.
+    """
+    base = _plain(base, reference, facts)
+    found = _ROCM_DEVEL.match(reference.name)
+    if found is None:
+        return base
+    via, none = f"image {reference.name}", _none(f"{reference.path} holds no torch")
+    system = f"ubuntu{found[1]}"
+    python = _said(facts.os_python(system), "the facts do not know its Python", f"{via}: the python3 of {system}")
+    base = replace(base, family="os", os=Observed.of(system, via), python=python, torch=none, torch_cuda=none)
+    return replace(base, flavor=_none(via), compiler=Observed.of(True, via), nvcc=Observed.of(False, via))
+
+
 # ---------------------------------------------------------------- images without CUDA
 
 _PYTHON_TAG = pattern(r"([23](?:\.[0-9]+){1,2})(?:(?:a|b|rc)[0-9]+)?(?=$|-)")
@@ -699,7 +724,7 @@ _MOVING = frozenset({"", "latest", "stable", "oldstable", "oldoldstable", "rolli
 
 def moves(base: Base) -> bool:
     """Whether the tag of a distribution's own image is one release today and another one later."""
-    return base.family == "os" and base.tag.partition("-")[0] in _MOVING
+    return base.family == "os" and not base.rocm and base.tag.partition("-")[0] in _MOVING
 
 
 def _held(base: Base, name: str, reference: Reference, facts: Facts) -> Base:
@@ -842,7 +867,9 @@ def _family(reference: Reference) -> tuple[str, Reader]:
         return "other", lambda base, reference, facts: _tool(base, reference, facts, last)
     if path.startswith("dustynv/"):
         return "other", _jetson_containers
-    if re.match(r"(?:rocm|runpod|paperspace|vllm|huggingface|anibali|cnstark|lmsysorg|rapidsai)/", path):
+    if path.startswith("rocm/"):
+        return "other", _rocm
+    if re.match(r"(?:runpod|paperspace|vllm|huggingface|anibali|cnstark|lmsysorg|rapidsai)/", path):
         return "other", _plain
     return "unknown", _plain
 

@@ -72,8 +72,9 @@ class Pythons:
         self.python2 = python2
         if base.family == "os" or base.family == "nvidia":
             self.distro = distro
+            self.has_python3 = self.has_pip = bool(version)
             return
-        if version.startswith("2.") and base.family == "other":
+        if version.startswith("2.") and base.family in ("other", "unknown"):
             self.distro, self.python2 = distro, version
             self._bring_python2(with_pip=True)
             return

@@ -192,6 +192,9 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
         for download in downloads(command):
             if not download.path:
                 yield from _cudnn(_base(download.url), download.url, download.word, command, "")
+    elif _given_get_pip(command, trail):
+        word = command.words[0]
+        yield Install("pip", "pip", word.span, target=f"{word.text} -m pip", sure=command.sure)
     else:
         yield from _installer(command, trail)
 
@@ -582,11 +585,16 @@ def links(command: Command, trail: Trail | None = None) -> tuple[Link, ...]:
                 Link(f"{found.target}/bin/{name}3", f"{found.target}/bin/{name}{series}", found.span)
                 for name in ("python", "pip")
             )
-    if trail.piped.endswith("/get-pip.py") and command.after == "|" and program.startswith("python"):
+    if _given_get_pip(command, trail):
         return tuple(
             Link(f"/usr/local/bin/{name}", command.words[0].text, command.words[0].span) for name in ("pip", "pip3")
         )
     return ()
+
+
+def _given_get_pip(command: Command, trail: Trail) -> bool:
+    """Whether a Python gets get-pip.py out of a pipe."""
+    return trail.piped.endswith("/get-pip.py") and command.after == "|" and command.program.startswith("python")
 
 
 _IS_PYTHON = {

@@ -58,7 +58,8 @@ def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
 
 def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command, str]]:
     """The commands that surely find no pip, or no ``python``, with its name."""
-    lacking = {*_FIXES}  # what nothing up to here brings
+    # What nothing up to here brings: a plain system that holds a python3 has pip, and no ``python``.
+    lacking = {"python"} if stage.base.python.value else {*_FIXES}
     starts = _started(dockerfile) if stage.index == dockerfile.target.index else ()
     for step in dockerfile.steps_of(stage.index):
         if _brings(step):

@@ -32,6 +32,7 @@ _META = pattern(
 )
 _IN_FULL_PYTHON = options.names("git unzip")  # of buildpack-deps
 _IN_PYTORCH = options.names("git cmake vim sudo")  # of old or devel images
+_IN_ROCM = options.names("sudo python3-pip git vim cmake")  # of AMD's; the last three in rocm-terminal
 # What may look the lists up by itself.
 _MAY_UPDATE = options.names(
     "add-apt-repository apt-add-repository ansible-playbook chroot eval gdebi make source xargs ."
@@ -108,6 +109,8 @@ def _removed(step: Step) -> bool:
 
 def _held(base: Base) -> frozenset[str]:
     full = base.family == "python" and "slim" not in base.tag
+    if base.rocm:
+        return _IN_ROCM
     return _IN_FULL_PYTHON if full else _IN_PYTORCH if base.family == "pytorch" else frozenset()
 
 

@@ -278,9 +278,7 @@ def pip_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 if fetched != "newest" or not _runs_it(command) or forgiven(step, at + 1):
                     continue
                 asked += 1
-                python = _python_of(command, step, steps[number + 1 :]) or _second(
-                    command, base, steps[: number + 1], facts
-                )
+                python = _python_of(command, step) or _second(command, base, steps[: number + 1], facts)
                 if not python or command.span in told or Python(python) >= Python(row.least):
                     continue
                 told.add(command.span)
@@ -346,25 +344,14 @@ def _runs_it(command: Command) -> bool:
     return file.endswith(("get-pip.py", "get_pip.py")) or (command.after == "|" and file in ("", "/dev/stdin"))
 
 
-def _python_of(command: Command, step: Step, later: list[Step]) -> str:
+def _python_of(command: Command, step: Step) -> str:
     """The version of the Python that runs get-pip.py, "" where it is not known."""
     named = _NUMBERED.fullmatch(command.program)
     if named:
         return str(named[1])
-    own = next(
-        (one for one in step.installs if one.name == "pip" and one.target.startswith(command.words[0].text)), None
-    )
-    if own is not None:
-        return own.python
-    # Out of a pipe: the pip that it puts there is the next one that is called by its plain name.
-    behind = (
-        one
-        for each in (step, *later)
-        for one in each.installs
-        if one.manager == "pip" and one.span.line > command.span.line - 1
-    )
-    after = next((one for one in behind if one.target in ("pip", "pip3", "pip2")), None)
-    return after.python if after is not None and after.prefix == "/usr/local" else ""
+    mine = (one for one in step.installs if one.name == "pip" and one.target.startswith(command.words[0].text))
+    own = next(mine, None)
+    return own.python if own is not None else ""
 
 
 _PYTHON2 = pattern(r"python2?(?:-(?:dev|minimal|setuptools))?")

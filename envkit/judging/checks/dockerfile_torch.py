@@ -99,6 +99,10 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
     dockerfile = equipped(dockerfile)
+    other_maker = _on_rocm(dockerfile, facts)
+    if other_maker is not None:
+        yield other_maker
+        return
     try:
         yield from _other_major(dockerfile, facts)
     except Unknown as doubt:
@@ -106,6 +110,28 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
         made_here = any(one.torch_extension and one.sure for one in compiles(dockerfile, facts))
         worst = Severity.ERROR if made_here else Severity.WARNING
         raise Unknown(str(doubt), worst, doubt.about) from doubt
+
+
+def _on_rocm(dockerfile: Dockerfile, facts: Facts) -> Finding | None:
+    """A torch for CUDA that stays on a base of ROCm, on whose GPUs it does not run."""
+    base, along = dockerfile.base, stack.implied(dockerfile, facts) if dockerfile.base.rocm else None
+    torch = along.torch if along is not None else dockerfile.torch
+    if not base.rocm or torch is None or torch.method not in ("pip", "uv", "conda"):
+        return None
+    if torch.install is None or apart(torch.prefix) or not torch.install.sure:
+        return None
+    build = stack.least_build(torch, dockerfile, facts) if not stack.said(torch.cuda) else None
+    cuda = stack.said(torch.cuda) or (str(build.cuda) if build is not None else "")
+    if not cuda or cuda == "cpu":
+        return None
+    pair = _Pair(torch, cuda, base, "", dockerfile.target, build, along.by.name if along is not None else "")
+    return warning(
+        f"{_what(pair)} is built for CUDA {cuda}, and the base {base.reference} has ROCm, on whose GPUs it does not "
+        "run",
+        torch.span,
+        stack.evidence(torch, build) | {"ROCm in the base": base.span.place},
+        "take torch from PyTorch's index for the base's ROCm, or keep the base's own torch by a constraint",
+    )
 
 
 def _other_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
