@@ -77,8 +77,7 @@ _OS = pattern(
     re.I,
 )
 _PYTHON = pattern(
-    _NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(?:(3)\.?(1?[0-9])(\.[0-9]{1,2})?|(2)\.?(7)(\.[0-9]{1,2})?)(?![0-9])",
-    re.I,
+    _NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(?:(3)\.?(1?[0-9])|(2)\.?(7))(\.[0-9]{1,2})?(?![0-9])", re.I
 )
 _TORCH = pattern(
     _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)(?:[-_]release)?[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])",
