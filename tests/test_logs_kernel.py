@@ -382,6 +382,16 @@ def test_a_segfault_inside_the_driver_and_its_twin_elsewhere() -> None:
     assert told(line.format("libfoo.so")).category != "segfault-in-driver"
 
 
+def test_a_virtual_machine_that_crashed_in_the_driver_and_its_twin_elsewhere() -> None:
+    report = (
+        "# A fatal error has been detected by the Java Runtime Environment:\n#\n"
+        "#  SIGSEGV (0xb) at pc=0x00007f1122334455, pid=3201, tid=3202\n#\n# Problematic frame:\n# C  [{}+0x2b4455]\n"
+    )
+    assert answer(report.format("libcuda.so.1")) == ("segfault-in-driver", "driver-firmware-fault")
+    assert answer(report.format("libcudart.so.12")) == ("segfault-in-driver", "program-bug")
+    assert answer(report.format("librender.so")) == ("not-gpu-env", "program-bug")
+
+
 def test_a_segfault_after_a_cuda_error_is_its_fallout() -> None:
     text = PROGRAM.format("an illegal memory access was encountered") + (
         "[ 1.0] python3[4711]: segfault at 8 ip 00007f1 sp 00007ff error 4 in libcuda.so.575.51.03[7f00+1000]\n"

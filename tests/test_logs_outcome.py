@@ -30,6 +30,32 @@ def stages(end: str) -> str:
     return f"stage 1: 20 files\nstage 2: {OOM}\nstage 2 on the other card\n{end}\n"
 
 
+def group(end: str) -> str:
+    """A launcher's workers that all begin anew after one of them failed."""
+    first = "".join(f"life 0 rank {rank} | step {step} of 3 loss 2.{rank}\n" for step in (1, 2) for rank in (0, 1))
+    again = "".join(f"life 1 rank {rank} | step {step} of 3 loss 2.{rank}\n" for step in (1, 2, 3) for rank in (0, 1))
+    fault = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    died = "".join(f"life 0 rank 1 | {line}\n" for line in raised(fault).splitlines())
+    return f"launcher: starting 2 workers, life 0\n{first}{died}launcher: starting 2 workers, life 1\n{again}{end}"
+
+
+def tally(failed: int) -> str:
+    """The closing counts of a workflow manager."""
+    return (
+        f"[78/bb20c2] Submitted process > CALL (2)\n{OOM}\n[78/bb20c2] NOTE: Process `CALL (2)` terminated with an "
+        "error exit status (1) -- Execution is retried (1)\n[01/cc30c2] Re-submitted process > CALL (2)\n"
+        f"Completed at: 20-Nov-2026 11:14:02\nSucceeded   : 4\nFailed      : {failed}\nRetries     : 1\n"
+    )
+
+
+def items(done: int) -> str:
+    """Items that are tried on one card after another."""
+    return (
+        "item 1 on gpu0: ok, 41 ms\nitem 2 on gpu0: CUDA error: unspecified launch failure\nitem 2: gpu0 refused, next"
+        f"\nitem 2 on gpu1: ok, 44 ms\n{done} of 2 items through\n"
+    )
+
+
 # name, a text that ends well, its twin and the kind of that
 TWINS = {
     "a queue's table": (queue("ok"), queue("dead"), "ecc-uncorrectable"),
@@ -60,6 +86,13 @@ TWINS = {
         f"[rank1]: {OOM}\n[rank0]: training finished\n",
         "out-of-memory",
     ),
+    "all workers from the first step": (
+        group("life 1 rank 0 | this rank is through\nlife 1 rank 1 | this rank is through\n"),
+        group("life 1 rank 1 | RuntimeError: CUDA error: an illegal memory access was encountered\n"),
+        "illegal-memory-access",
+    ),
+    "as much was tried again as failed": (tally(1), tally(2), "out-of-memory"),
+    "as many as there were": (items(2), items(1), "gpu-hardware-unknown-error"),
     "a table of alerts": (
         "when       alert                       state\nMon 03:12  uncorrectable ECC error     resolved\n"
         "Tue 04:00  GPU has fallen off the bus  resolved\nopen alerts: 0\n",
@@ -125,6 +158,44 @@ def test_the_same_failure_through_another_program(text: str, kind: str) -> None:
 )
 def test_what_only_looks_like_it_is_not_the_gpus(text: str) -> None:
     assert told(text).category in ("not-gpu-env", OPEN)
+
+
+HEADER = "/usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later"
+MADE = f"{HEADER} than 12 are not supported!\ngmake[1]: *** [k.cu.o] Error 1\ngmake: *** [Makefile:136: all] Error 2\n"
+SKIPPED = "".join(f"packaging: docs/{name}.md skipped\n" for name in "abcdefghijkl")
+OF_RECORDS = "Nov 20, 2026 10:00:02 AM org.lab.Main main\n{}: {}\n"
+UNLINKED = (
+    "java.lang.UnsatisfiedLinkError: /opt/lib.so: libcudart.so.11.0: cannot open shared object file: No such file"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (MADE + SKIPPED, "unsupported-gnu-version"),
+        (
+            "[ 10%] Building k.cu.o\n"
+            + MADE
+            + "gcc-12 taken\n[ 10%] Building k.cu.o\n[ 50%] Building k.cu.o\n[100%] Built target k\n"
+            + SKIPPED,
+            OPEN,
+        ),
+        (
+            OF_RECORDS.format("INFO", "opened, errors 0")
+            + f"{UNLINKED}\n\tat java.base/java.lang.Runtime.loadLibrary0(Runtime.java:860)\n"
+            + OF_RECORDS.format("INFO", "0 frames"),
+            "missing-shared-library",
+        ),
+        (
+            'fatal: [gpu-3]: FAILED! => {"msg": "non-zero return code", "rc": 1, "stderr": "Traceback (most recent '
+            'call last):\\n  File \\"<string>\\", line 1, in f\\nRuntimeError: The NVIDIA driver on your system is '
+            'too old (found version 11040). Please update your GPU driver"}\n' + RECAP.format(1, 0),
+            "driver-too-old",
+        ),
+    ],
+)
+def test_what_is_harmless_behind_an_error_does_not_take_it_away(text: str, kind: str) -> None:
+    assert told(text).category == kind
 
 
 @pytest.mark.parametrize("name", TWINS)

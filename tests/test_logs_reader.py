@@ -80,6 +80,27 @@ PREFIXES = {
     "31.55 ": {"source": "build"},
     "E   ": {},
     "[16:04:22] ": {},
+    "<3>1 2026-01-01T00:00:00.123Z node4 trainer 812 - - ": {"host": "node4", "pid": 812, "clock": "wall"},
+    '<165>1 2026-01-01T00:00:00+01:00 node4 app - ID47 [own@32473 unit="3"] ': {"host": "node4", "clock": "wall"},
+    "<3>1 - node4 app - - - ": {"host": "node4", "clock": ""},
+    "Dec  2 09:40:12 node4 trainer: ": {"host": "node4", "clock": "wall"},
+    "2026-01-01 00:00:00,123;ERROR;trainer;": {"level": "error", "clock": "wall"},
+    "2026-01-01 00:00:00;trainer;12;critical;": {"level": "fatal"},
+    "2026-01-01T00:00:00.123Z\twarn\ttrainer/main.go:12\t": {"level": "warning"},
+    "2026-01-01 00:00:00,123 | ERROR | trainer | ": {"level": "error"},
+    "2026-01-01 00:00:00,123,ERROR,trainer,": {"level": "error"},
+    "2026-01-01 00:00:00.123 ERROR 77 --- [main] o.l.Trainer : ": {"level": "error", "pid": 77},
+    "[main] ERROR org.lab.Trainer - ": {"level": "error"},
+    "2026-01-01 00:00:00 ERROR [main] org.lab.Trainer - ": {"level": "error"},
+    "E, [2026-01-01T00:00:00.123 #77] ERROR -- trainer: ": {"level": "error", "pid": 77},
+    "[E 2026-01-01 00:00:00.123 trainer] ": {"level": "error"},
+    "9:42PM ERR ": {"level": "error"},
+    "[21:42:59 WRN] ": {"level": "warning"},
+    "29-Nov-2026 21:42:59.825 SEVERE [main] ": {"level": "fatal", "clock": "wall"},
+    "29/11/2026 21:42:59 ": {"clock": "wall"},
+    "Sun Nov 29 21:42:59 UTC 2026 ": {"clock": "wall"},
+    "20261129T214259Z ERROR ": {"level": "error", "clock": "wall"},
+    "1764452579.825 ": {},
 }
 
 
@@ -89,6 +110,13 @@ def test_a_prefix_is_taken_off_and_tells_who_and_when(prefix: str) -> None:
     assert said.text == SAID
     told = {name: getattr(said, name) for name in PREFIXES[prefix]}
     assert told == PREFIXES[prefix]
+
+
+def test_the_first_line_of_a_record_of_java_says_nothing() -> None:
+    said = strip("Nov 29, 2026 9:42:59 PM org.lab.Trainer main")
+    assert (said.text, said.clock) == ("", "wall")
+    assert said.time_s == datetime(2026, 11, 29, 21, 42, 59, tzinfo=UTC).timestamp()
+    assert strip("SEVERE: " + SAID).level == "fatal"
 
 
 @pytest.mark.parametrize(
@@ -102,6 +130,7 @@ def test_a_prefix_is_taken_off_and_tells_who_and_when(prefix: str) -> None:
         f"[Tue Aug 11 03:14:22 2026] {XID}",
         f"4,1234,56789,-;{XID}",
         f"<4>[  123.456789] {XID}",
+        f"<4>1 2026-01-01T00:00:00Z node1 kernel - - - {XID}",
         f"kernel: {XID}",
         XID,
     ],
@@ -130,6 +159,10 @@ def test_a_kernel_line_is_the_kernels_in_every_form(kernel: str) -> None:
         "  File \"/opt/x.py\", line 3, in f",
         "=========     at 0x250 in kernel",
         "2026 was a year",
+        "20261129 files",
+        "1764452579 bytes",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory",
+        "[main] is on no list",
         "",
     ],
 )  # fmt: skip

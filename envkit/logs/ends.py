@@ -12,7 +12,8 @@ STEPS = 2  # so many are no accident
 ILL = re.compile(
     r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
     r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
-    r"|core dumped|^Killed\b|^Aborted\b|\bunreachable=[1-9]|srun: error|slurmstepd: error|timed? ?out\b(?! ?[=:]? ?\d)"
+    r"|core dumped|^Killed\b|^Aborted\b|\b(?:unreachable|failed)=[1-9]|srun: error|slurmstepd: error"
+    r"|timed? ?out\b(?! ?[=:]? ?\d)"
 )
 # counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
 ZERO = re.compile(
@@ -21,6 +22,7 @@ ZERO = re.compile(
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
     r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
 )
+_NONE_OF = re.compile(r"\b\w{1,30}=0\b")  # "ignored=0" tells that nothing was
 # words that no program ends with that ended well
 _BAD_END = re.compile(
     r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
@@ -102,7 +104,7 @@ def bad_end(line: Line) -> bool:
     """Whether the words of a line tell of an end that was not good, and of nothing that is done about it."""
     if _MILD.search(line.text):
         return False
-    bad = bad_words(line.text) and MET.search(line.text) is None
+    bad = bad_words(line.text) and MET.search(_NONE_OF.sub(" ", line.text)) is None
     return bad or _GIVES_UP.search(line.text) is not None
 
 

@@ -29,7 +29,7 @@ from envkit.logs.ends import (
     tag_of,
 )
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
-from envkit.logs.steady import goes_on, is_of_many, listed, names, replaced, steady, work
+from envkit.logs.steady import goes_on, is_of_many, listed, names, replaced, shape, steady, work
 
 # a command that was typed: in Python, in a shell
 _TYPED = re.compile(
@@ -45,6 +45,18 @@ _VERDICT = re.compile(
     r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?|failing)\b|^\W{0,4}(?:FAIL|FAILED|not ok)\b"
     r"|\bexit(?:ed)?_?(?: with)?(?: exit)?(?: ?code| status)?[:=]? ?-?[1-9]\d{0,2}\b|\b(?:rc|status)=-?[1-9]"
     r"|\bbuild failed\b|\bcore dump|^[\w./-]{1,80} failed$|^Node\.js v\d"
+)
+# what a tool that builds says where it stops, and where it came to its end after all
+_STOPPED = re.compile(
+    r"g?make(?:\[\d{1,3}\])?: \*\*\* |ninja: build stopped|-- Configuring incomplete|ERROR: failed to (?:solve|build)\b"
+    r"|(?i:(?:build|compilation) (?:failed|stopped|aborted)\b)"
+)
+_BUILT = re.compile(
+    r"(?i)\[100%\]|\bBuilt target\b|\bbuil(?:t|d) (?:succe|complete|finished)|\bSuccessfully (?:built|installed)\b"
+)
+# how who manages some work says that it begins
+_BEGINS = re.compile(
+    r"(?i)\b(?:re-?)?(?:start|launch|spawn|boot|submit|schedul|dispatch|rendezvous)(?:s|ed|ing|ting|ted)?\b"
 )
 _ANSWERED = re.compile(
     r"HTTP/[\d.]{1,4}\"? 2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
@@ -126,7 +138,7 @@ def carried_on(
     kept = _kept(seen)
     inside = [(t.first.number, t.line.number) for t in traces if t.line.file == seen.name]
     last = max([_last_bad(line, events, kept), *(end for _, end in inside)])
-    if last >= kept.last:
+    if last >= kept.last or kept.stopped > line.number:
         return False
     whole = [each for n, each in kept.work.items() if not any(begin <= n <= end for begin, end in inside)]
     known = {each.pid for n, each in kept.lines.items() if n < first.number} - {line.pid, None}
@@ -151,7 +163,7 @@ def left_open(
     """Whether so much was printed behind a line, and nothing bad, that the log does not tell it for an end."""
     kept = _kept(seen)
     last = _last_bad(line, events, kept)
-    if last >= kept.last or kept.verdict > line.number or not (line.level or _begun(line, kept)):
+    if last >= kept.last or max(kept.verdict, kept.stopped) > line.number or not (line.level or _begun(line, kept)):
         return False
     if any(trace.line.file == seen.name and trace.line.number >= line.number for trace in traces):
         return False
@@ -187,6 +199,31 @@ def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterabl
     begun = replaced((each for n, each in kept.lines.items() if n <= line.number), after) if after else 0
     rest = [each for n, each in kept.work.items() if n > begun]
     return bool(begun) and _last_bad(line, events, kept) <= begun and work(rest) >= STEPS
+
+
+def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether what an error ended was started again, as it was before, and then worked to the end of the log."""
+    kept = _kept(seen)
+    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+        return False
+    last = _last_bad(line, events, kept)
+    begins = {n: shape(each.text) for n, each in kept.lines.items() if _BEGINS.search(each.text)}
+    known = {form for n, form in begins.items() if n < first.number} - {()}
+    start = max((n for n, form in begins.items() if n > line.number and n >= last and form in known), default=0)
+    if not start:
+        return False
+    before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
+    after = [each for n, each in kept.work.items() if n > start]
+    return max(goes_on(before, after), steady(after)) >= STEADY
+
+
+def works_anew(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """The same of an event, whatever stays with its process."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
+        return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
+    return begun_again(last, first, [other for other in events if other is not event], traces, seen)
 
 
 def _begun(first: Line, kept: _Kept) -> bool:
@@ -239,6 +276,12 @@ class _Kept:
     def ranked(self) -> bool:
         """Whether lines that are not NCCL's own bear a rank."""
         return any(each.rank is not None and "NCCL" not in each.raw for each in self.lines.values())
+
+    @cached_property
+    def stopped(self) -> int:
+        """The last line by which a tool that builds stops; 0 where it came to its end after that."""
+        stop = max((n for n, each in self.lines.items() if _STOPPED.match(each.text)), default=0)
+        return 0 if any(n > stop and _BUILT.search(each.text) for n, each in self.lines.items()) else stop
 
     @cached_property
     def verdict(self) -> int:

@@ -44,6 +44,22 @@ _STATE = re.compile(
 )
 _SHORT = re.compile(rf"\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} ")  # less than there was
 _FEWER = re.compile(rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b")
+# counts that stand below each other: what failed was done again where as much was
+_TALLY = re.compile(r"(?i)\s{0,8}(?P<what>[a-z][\w -]{2,30}?)\s{0,20}[:=]\s{0,8}(?P<count>\d{1,7})$")
+_TALLIED = (
+    re.compile(r"(?i)fail|error"),
+    re.compile(r"(?i)retr(?:y|ie)|re-?submi|restart"),
+    re.compile(rf"(?i){_DONE}"),
+)
+# all of it, as the last words
+_WHOLE = re.compile(
+    r"(?i)(?:.{0,80}[^\w.] ?)?(?<!step )(?<!epoch )(?<!stage )(?<!attempt )(?<!try )(?<!batch )(?<!part )(?<!rank )"
+    r"\b(?P<whole>[1-9]\d{0,6}) (?:of|out of) (?P=whole) (?:\w{1,20} ){0,3}\w{1,20}[.!]?$"
+)
+_IN_VAIN = re.compile(
+    r"(?i)\b(?:no|not|none|never|without|lost|dead|gone|left|bad|wrong|down|miss\w*|drop\w*|skip\w*|ignor\w*|reject\w*"
+    r"|un\w+|stuck|hung|late|wait\w*|pend\w*|queued|tried|started|running|broken?|timed|\w+n't)\b"
+)
 _METRIC = re.compile(r"(?i)\berror(?: rate)?[ :=]{1,2}\d*\.\d")
 _WORSE = re.compile(
     r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?)\b|\btimed out\b"
@@ -80,6 +96,10 @@ class GoodEnd:
 def good_end(seen: FileSeen) -> GoodEnd | None:
     """Where the whole of a file is told to have ended well; None where it does not end so."""
     said = [line for line in seen.tail if re.search(r"\w", line.text) and not TRACKER.match(line.text)]
+    if (tallied := _done_again(said[-_LAST:])) is not None:
+        return GoodEnd(tallied, True)
+    if said and _WHOLE.match(said[-1].text) and not (_IN_VAIN.search(said[-1].text) or bad_words(said[-1].text)):
+        return GoodEnd(said[-1], True)
     for at, line in reversed(list(enumerate(said))[-_LAST:]):
         text = _METRIC.sub(" ", line.text)
         if line.source == "kernel" or _WORSE.search(text) or line.level in ("warning", "error", "fatal", "critical"):
@@ -100,6 +120,15 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
             listed = [row for row in rows if len(_CELLS.split(row.text)) >= _TABLE and _STATE.match(row.text)]
             return None if failed else GoodEnd(line, bool(listed))
     return None
+
+
+def _done_again(lines: Sequence[Line]) -> Line | None:
+    """The last of the closing counts of a manager of much work where something was done and as much as failed was
+    tried again; None where they tell of no such thing."""
+    counts = [(line, found) for line in lines if (found := _TALLY.match(line.text))]
+    sums = [sum(int(found["count"]) for _, found in counts if of.search(found["what"])) for of in _TALLIED]
+    failed, again, done = sums
+    return counts[-1][0] if 0 < failed <= again and done and lines[-1] is counts[-1][0] else None
 
 
 def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:

@@ -30,8 +30,11 @@ _BAR = re.compile(
 _QUOTE = re.compile(r"(?:> ?){1,6}(?![>\d])|(?:#{1,6}|//|\*) (?:\d{1,3}(?:\.\d{1,3}){1,4} )?(?! {0,8}\d{1,6} \")")
 _BOX = re.compile("\u2502 (?P<said>(?!.{0,200}[.]py:)[A-Z][^\u2502\u2771\n]{3,300}?) {1,200}\u2502$")  # a panel of Rich
 _TALKING_RANK = re.compile(r"\[(?:PG [^\]\n]{0,80}?)?[Rr]ank (\d{1,6})\]")
-_LETTERS = {"E": "error", "W": "warning", "I": "info", "F": "fatal", "D": "debug", "V": "debug"}
-_LEVELS = {"warn": "warning", "err": "error", "critical": "fatal", "severe": "fatal", "crit": "fatal"}
+_LETTERS = {"E": "error", "W": "warning", "I": "info", "F": "fatal", "D": "debug", "V": "debug", "C": "fatal"}
+_LEVELS = {
+    "warn": "warning", "err": "error", "critical": "fatal", "severe": "fatal", "crit": "fatal",
+    "trc": "trace", "dbg": "debug", "inf": "info", "wrn": "warning", "ftl": "fatal", "pnc": "fatal",
+}  # fmt: skip
 _PROMPT = re.compile(
     r"\s{0,8}(?:(?:\([\w.-]{1,60}\) ?)?"
     r"(?:[\w.-]{1,40}@[\w.-]{1,80}(?:[: [][^\n$#]{0,120})?[$#]|\$|[A-Z]:\\[^>\n]{0,100}>|PS [^>\n]{1,100}>)(?: |$)"
@@ -90,7 +93,7 @@ def strip(raw: str) -> LogMessage:
         found = match.groupdict()
         start = "collected" in found
         dated = dated or "dated" in found
-        timed = timed or dated or any(found.get(name) for name in ("level", "letter", "boot"))
+        timed = timed or dated or "timed" in found or any(found.get(name) for name in ("level", "letter", "boot"))
         _note(said, found, raw)
     said.at = at
     said.text = raw[at:] if at else raw
@@ -182,6 +185,8 @@ def _epoch(found: dict[str, str | None]) -> float | None:
         month, day = packed[:-2], packed[-2:]
     year = int(found["Y"] or 0) if found.get("Y") else 2000 + int(found["y"] or 0) if found.get("y") else NO_YEAR
     hour, minute, second = (int(found[name] or 0) for name in ("h", "m", "s"))
+    if half := found.get("half"):
+        hour = hour % 12 + 12 * (half == "PM")
     try:
         when = datetime(year, int(month), int(day or 0), hour, minute, min(second, 59), tzinfo=_zone(found.get("z")))
     except ValueError:

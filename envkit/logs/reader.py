@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 
 from envkit.logs import knowledge, tracebacks
+from envkit.logs.ends import ZERO
 from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
 from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, solid
@@ -316,7 +317,8 @@ class _File:
 
     def _spoken(self, piece: Piece) -> Iterator[_ParsedLine]:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
-        for text, outer in _parts(raw):
+        parts = list(_parts(raw))
+        for text, outer in parts:
             said = strip(text)
             lead = self._led(said)
             line = Line(
@@ -335,7 +337,7 @@ class _File:
             )
             if line.time_s is not None and line.clock == "wall":
                 self._note_year(line.time_s)
-            match = self._match(line.text, raw) if piece.found else None
+            match = self._match(line.text, raw if len(parts) == 1 else line.text) if piece.found else None
             yield _ParsedLine(line, said, piece.found, match)
 
     def _led(self, said: LogMessage) -> str:
@@ -486,7 +488,12 @@ class _File:
         """Keeps a line that sounds like an error; those that differ in numbers only are one."""
         low = line.text.lower()
         loud = _LOUD.search(low) or said.level in ("error", "fatal") or line.raw.startswith(_TASK)
-        if said.prompt or not loud or _QUIET.search(low):
+        if (
+            said.prompt
+            or not loud
+            or _QUIET.search(low)
+            or (_COUNT.search(low) and not _LOUD.search(ZERO.sub(" ", low)))
+        ):
             return
         if _EXCERPT.match(line.text):
             return
@@ -500,6 +507,7 @@ class _File:
 
 
 _NUMBER = re.compile(r"\d+")
+_COUNT = re.compile(r"s?[\"']?[ :=]{1,2}0\b|\b(?:0|no|zero|without) ")  # of what did not happen, perhaps
 _NOTHING = _Match(Signature("", "", Role.DIAGNOSTIC, "", "", "", ""), {}, "")
 
 
@@ -535,11 +543,13 @@ _FENCE = re.compile(r"^\s{0,3}(?:```|~~~)[\w.+-]{0,20}\s*$")
 _ESCAPED = re.compile(r"\\n|\\r\\n")
 _TEXT_KEYS = (
     "msg", "message", "log", "MESSAGE", "textPayload", "error", "err", "exception", "exc_info", "stack", "stack_trace",
-    "traceback", "content", "event", "body",
+    "traceback", "content", "event", "body", "module_stderr", "stderr", "module_stdout", "stdout",
+    "trace", "detail", "reason", "error_message",
 )  # fmt: skip
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
 _LEVEL_KEYS = ("level", "levelname", "severity", "lvl", "severityText", "severity_text", "log_level", "loglevel")
 _PLAIN = LogMessage("")
+_DEEP = 3  # records within records
 
 
 def _parts(raw: str) -> Iterator[tuple[str, LogMessage]]:
@@ -578,7 +588,7 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
         keys = (*_TEXT_KEYS, "text")
         loud = record.get("level")
         held["level"] = loud.get("name") if isinstance(loud, dict) else ""
-    texts = [held[key] for key in keys if isinstance(held.get(key), str)]
+    texts = list(_texts(held, keys))
     if not texts:
         return None
     about = strip(text[:start])
@@ -592,6 +602,17 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
     about.level = about.level or strip(f"{level.upper()}: .").level
     lines = [line.rstrip("\r") for one in texts for line in one.rstrip("\n").split("\n")]
     return [(line, about) for line in lines[:_PARTS]]
+
+
+def _texts(held: Mapping[str, object], keys: Sequence[str], depth: int = 0) -> Iterator[str]:
+    """The texts of a record, and of the records within it."""
+    for key in keys:
+        said = held.get(key)
+        if isinstance(said, str) and said.strip():
+            yield said
+    for each in held.values():
+        if isinstance(each, dict) and depth < _DEEP:
+            yield from _texts(each, keys, depth + 1)
 
 
 # --- wrapped lines ----------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from envkit.logs.ends import (
     tag_of,
 )
 from envkit.logs.goes_on import (
+    begun_again,
     carried_on,
     ends_badly,
     ends_process,
@@ -46,6 +47,7 @@ from envkit.logs.goes_on import (
     session_went_on,
     taken_over,
     went_on_as_before,
+    works_anew,
 )
 from envkit.logs.outcome import GoodEnd, falls_short, good_end
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
@@ -98,7 +100,8 @@ _OVERCOME = re.compile(
     r"|\b(?:is )?(?:taken|busy|in use),? .{0,20}\bus(?:es|ing)\b|\bsleep(?:ing|s)? (?:for )?\d|\bagain in \d"
 )
 _STARTED_AGAIN = re.compile(
-    r"(?i)\brestarting\b|\brestarted\b|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
+    r"(?i)\brestarting\b|\brestarted\b|\bwill (?:be )?(?:restart|resubmit|requeue)"
+    r"|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
     r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
 )
 _WELL = re.compile(
@@ -128,7 +131,7 @@ _COLUMN = re.compile(
     r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
 )
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
-_GOES_WITH = re.compile(r" +(?! )(?![-*] )")  # lines that are indented below another, and no list
+_GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
@@ -185,6 +188,7 @@ class _End:
             where = (trace.line, mine[0].first, self.events, self.traces, self.seen)
             caught = is_caught(mine[0]) and ends_well(*where)
             caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
+            caught = caught or begun_again(*where)
             if (
                 (end is not None and end.speaks_for(trace.line) and _may_be(end, mine[0], trace, self.seen))
                 or caught
@@ -347,7 +351,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
-    general = (session_went_on, went_on_as_before, is_row, replaced_by, open_end)
+    general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end)
     if of_kill(event, events, traces, seen) or (
         not ends_badly(event, events, seen) and any(asked(event, events, traces, seen) for asked in general)
     ):
@@ -616,7 +620,8 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     first = not _only_noted(event.line) and not any(number < at and is_output(line) for number, line in lines.items())
-    least = STEPS if first or own is not None else 1
+    thrown = not event.line.level and re.match(r"(?:[a-z]\w*\.){2}", event.line.text) and _RAISED.match(event.line.text)
+    least = STEPS if first or thrown or own is not None else 1
     install = event.signature.id.startswith("install-")
     closes = (CLOSES.search(each.text) or ANYHOW.search(each.text) for each in after.values())
     if install or (first and not event.has("warning")) or len(after) < least or all(closes):

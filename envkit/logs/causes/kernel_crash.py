@@ -15,8 +15,8 @@ from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
 _KERNEL = ("kernel-segfault-gpu", "kernel-gpf-gpu")
-_FRAMES = ("frame-libcuda", "frame-libnccl", "frame-libnvidia", "frame-libcudart")
-_SIGNALS = ("caught-signal-11", "received-sigsegv", "mpi-signal-segv", "program-fault-python")
+_FRAMES = ("frame-libcuda", "frame-libnccl", "frame-libnvidia", "frame-libcudart", "frame-jvm")
+_SIGNALS = ("caught-signal-11", "received-sigsegv", "mpi-signal-segv", "program-fault-python", "program-java-fatal")
 _OF_OTHERS = re.compile(
     r"sysdeps|nptl|glibc|/usr/src|/usr/include/|\b(?:aten|c10|torch|cutlass)\b|\.cuh?:|Python/|Objects/"
 )
@@ -37,7 +37,11 @@ def segfault_inside_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for signal in story.of(*_SIGNALS):
         for frame in story.of(*_FRAMES):
             near = frame.line.file == signal.line.file and 0 < frame.line.number - signal.line.number <= _BEHIND
-            depth = int(next((frame.values[name] for name in ("seq", "seq2", "seq3") if frame.values.get(name)), 99))
+            depth = (
+                0
+                if frame.signature.id == "frame-jvm"
+                else int(next((frame.values[name] for name in ("seq", "seq2", "seq3") if frame.values.get(name)), 99))
+            )
             if near and depth <= _TOP:
                 yield _told(signal, frame.values["lib"], story, frame)
                 return
