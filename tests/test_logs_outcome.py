@@ -198,6 +198,15 @@ def test_what_is_harmless_behind_an_error_does_not_take_it_away(text: str, kind:
     assert told(text).category == kind
 
 
+def test_an_error_that_seemed_to_be_survived_is_told_where_the_run_ended_badly_all_the_same() -> None:
+    steps = "".join(f"tile {number} of 9 drawn, 12.{number} s\n" for number in range(1, 9))
+    well = told(f"tile 0 of 9 drawn, 12.0 s\n{OOM}\nretrying with half\n{steps}")
+    assert well.category == OPEN
+    badly = told(f"tile 0 of 9 drawn, 12.0 s\n{OOM}\nretrying with half\n{steps}renderer left with 3\n")
+    assert (badly.category, badly.confidence) == ("out-of-memory", 0.55)
+    assert badly.runner_up is not None and badly.evidence[0].line.text == OOM
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_good_last_state_of_the_whole_outweighs_what_was_met(name: str) -> None:
     assert told(TWINS[name][0]).category == OPEN

@@ -37,6 +37,13 @@ _GIVES_UP = re.compile(
     r"|\b(?:no|none) (?:\w{1,20} ){0,4}(?:fits?|work(?:s|ed)|(?<!were )left|remains?|can be used)\b"
     r"|\b(?:job|run|program) ends\b"
 )
+_LAST = 4  # lines
+# a status of a whole run, as scripts say it
+_ENDS = re.compile(
+    r"(?i)\b(?:end(?:ed|s|ing)|leav(?:es|ing)|left|quit\w*|return(?:s|ed|ing)|rc|status|code)(?: with)?"
+    r"(?: (?:code|status))?"
+    r"[:= ]{1,2}-?[1-9]\d{0,2}\b[.!]?$"
+)
 # what TensorFlow reports where nothing is wrong
 _MILD = re.compile(r"Unable to register \w{1,20} factory")
 # what a program says of an error that it handles
@@ -112,6 +119,14 @@ def bad_end(line: Line) -> bool:
 def bad_words(text: str) -> bool:
     """Whether a text tells of an end that was not good, whatever it counts that did not happen."""
     return _BAD_END.search(ZERO.sub(" ", text)) is not None
+
+
+def ends_ill(seen: FileSeen) -> bool:
+    """Whether one of the last lines of a file says that its run ended badly."""
+    last = [line for line in seen.tail if re.search(r"\w", line.text)][-_LAST:]
+    return any(line.level == "fatal" or ILL.search(line.text) or _ENDS.search(line.text) for line in last) or (
+        bool(last) and bad_end(last[-1])
+    )
 
 
 def is_caught(first: Traceback) -> bool:

@@ -14,6 +14,7 @@ from typing import get_type_hints
 from envkit.facts import Facts
 from envkit.logs import causes, hang
 from envkit.logs.causes._stated import shortened
+from envkit.logs.ends import ends_ill
 from envkit.logs.knowledge import failures
 from envkit.logs.records import Event, Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
@@ -58,7 +59,27 @@ def readers() -> tuple[Reader, ...]:
 def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
     """Every hypothesis that any reader has, ordered."""
     found = [each for read in readers() for each in read(story, facts)]
+    found += _after_all(found, story, facts)
     return ordered([_without_gpu(each) for each in found] if _among_cpus(story) else found, story)
+
+
+def _after_all(found: Sequence[Hypothesis], story: Story, facts: Facts) -> list[Hypothesis]:
+    """Where a run ended badly and nothing tells of why: the best that an error can mean which it seemed to survive."""
+    told = any(each.category != _OPEN and each.strength > Strength.FALLBACK for each in found)
+    told = told or any(each.category == _INNOCENT for each in found)
+    if told or not story.survived or not any(map(ends_ill, story.files)):
+        return []
+    known = [event for event in story.survived if event.category not in ("", _INNOCENT, _OPEN)]
+    if not known:
+        return []
+    again = replace(story, events=(*story.events, *known[-1:]), survived=())
+    best = ordered([each for read in readers() for each in read(again, facts)], again)
+    why = "the run ended badly, nothing else tells of why, and this was met before: "
+    return [
+        replace(each, strength=min(each.strength, Strength.POSSIBLE), because=why + each.because, over=(_OPEN,))
+        for each in best[:1]
+        if each.category == known[-1].category and each.strength > Strength.FALLBACK
+    ]
 
 
 def _among_cpus(story: Story) -> bool:
