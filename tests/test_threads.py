@@ -22,8 +22,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
 VARIED, NOVEL, FRESH = threads("threads-varied"), threads("threads-novel"), threads("threads-fresh")
-LAST = threads("threads-last")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST
+LAST, RECENT = threads("threads-last"), threads("threads-recent")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST | RECENT
 OPEN = KNOWN | UNSEEN | BEYOND | VARIED
 WANTED, WANTED_OF_OPEN = 0.85, 0.9
 
@@ -62,5 +62,9 @@ def test_unseen_threads_are_others() -> None:
     assert len(LAST) >= 29
     assert not LAST.keys() & (
         KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys()
+    )
+    assert len(RECENT) >= 20
+    assert not RECENT.keys() & (
+        KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys() | LAST.keys()
     )
     assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())
