@@ -10,6 +10,8 @@ import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from envkit.logs import knowledge
+
 END = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
 """The last line of each."""
 
@@ -156,6 +158,16 @@ def _of_a_cluster(chance: random.Random) -> Iterator[str]:
         yield f"{time_of} stderr F [{number % 16}]: E0301 {' '.join(chance.choices(known, k=5))} error\n"
 
 
+def _of_many_errors(chance: random.Random) -> Iterator[str]:
+    """Three lines in five hold two of the words that errors are known by, in ever new ways."""
+    known, errors = _vocabulary(chance), sorted({signature.anchor for signature in knowledge.signatures()})
+    while True:
+        words = chance.choices(known, k=8)
+        if chance.random() < 0.6:
+            words[3], words[7] = chance.choices(errors, k=2)
+        yield " ".join(words) + "\n"
+
+
 SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "words": lambda chance: _words(chance, "{}\n", 10),
     "words of an error": lambda chance: _words(chance, "error: {} failed\n", 10),
@@ -193,6 +205,7 @@ SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "bars with warnings": _lines(_bar_with_warnings),
     "deep indentation": _deep,
     "words of a cluster": _of_a_cluster,
+    "words of many errors": _of_many_errors,
 }
 """By name, the endless stretches of each."""
 

@@ -8,6 +8,7 @@ import random
 import pytest
 from logs import reading
 
+from envkit.logs import knowledge
 from envkit.logs.reader import _matcher
 from envkit.logs.scan import Scanner
 from envkit.logs.words import Words
@@ -136,3 +137,19 @@ def test_of_a_flood_of_unlike_lines_few_are_read_from_the_first_block_on() -> No
     text = "".join("".join(chance.choices("ghjkmnopqrtuvwxyz", k=6)) + " failed\n" for _ in range(30_000))
     scanner = Scanner(_matcher().worth, lambda: _matcher().strong, lambda shape: True, 1)
     assert sum(1 for _ in scanner.pieces(io.BytesIO(text.encode()))) < 3_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_of_lines_that_combine_the_words_of_errors_in_ever_new_ways_few_are_read_and_the_last_of_each(end: str) -> None:
+    chance = random.Random(5)
+    known = sorted({signature.anchor for signature in knowledge.signatures()} - {"an illegal memory access"})
+    lines = [" ".join((*chance.choices(known, k=2), f"{chance.getrandbits(64):x}")) for _ in range(40_000)]
+    lines[-1] = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    scanner = Scanner(_matcher().worth, lambda: _matcher().strong, lambda shape: True, 1)
+    read = list(scanner.pieces(io.BytesIO(end.join(lines).encode() + b"\n")))
+    assert len(read) < 8_000
+    assert lines[-1].encode() in {piece.raw for piece in read}
+    counted = [piece for piece in read if piece.late and piece.raw]
+    assert sum(piece.times for piece in counted) > 20_000
+    assert all(piece.raw.decode() in lines for piece in counted)

@@ -384,6 +384,7 @@ _SOONER = 20  # times fewer lines of one kind are a flood then, and once more af
 _MORE_READ = 2_000
 _SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: the gaps between them grow with it
 _FLOOD = 300  # new shapes with a find in one block, from which on they are compared without their numbers
+_COMBINED = 1_000  # kinds of lines that hold words of signatures, from which on one of the words alone is the kind
 _LOUD_SHAPES = 1_500  # shapes of floods, alike in no way, that are read for their sounding like an error alone
 _NUMBERS = b"0abcdef"  # of shapes: digits in decimals, addresses, hashes, UUIDs; what is left of a line is its kind
 _OFTEN = 3  # words of a flood that are looked for before all others
@@ -402,12 +403,13 @@ _CODES = re.compile(rb"\bS?Xid \([^)\n]{1,40}\): {0,2}(\d{1,6})")
 @dataclass(slots=True)
 class _Kind:
     """What is known of lines that are alike but for their numbers: how many there were, the first of them without
-    their times, and the codes that tell them apart."""
+    their times, and the codes that tell them apart.  ``folded`` are those that only have one word in common."""
 
     times: int = 0
     exact: dict[bytes, Piece] = field(default_factory=dict)
     sampled: Piece | None = None
     codes: set[bytes] = field(default_factory=set)
+    folded: bool = False
 
     @property
     def full(self) -> bool:
@@ -437,6 +439,9 @@ class _Walk:
         ] = {}  # of floods, by what they have in common
         self._often: dict[Words, list[bytes]] = {}  # words that most finds of the last block had, if very many
         self._likes: dict[tuple[bytes, bytes], _Kind | None] = {}  # the same by a word and parts in their order
+        self._folded: dict[bytes, _Kind] = {}  # by one word, of lines that combine many of them
+        self._worded_lines = self._folded_lines = self._combined = 0  # lines, lines, kinds
+        self._latest: dict[bytes, _Kind] = {}  # the last shape of each folded kind in this block
         self._fitted: dict[Words, Words] = {}  # what takes their place in a text whose lines hold parts of many of them
         self._wasted: Counter[Words] = Counter()  # places that were looked up in lines that hold no word
         self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
@@ -464,11 +469,12 @@ class _Walk:
         self._learn(unique, len(shapes))
         hot = {shape: self._known[shape] for shape in unique.keys() & self._known.keys()}
         hot |= self._flood
+        lines = block.split(b"\n") if hot or self._latest or self.owed else []
+        self._keep_latest(shapes, lines, numbers)
         if not hot and not self.owed:
             body = block.removesuffix(b"\n")
             self._pass_over(numbers[body.count(b"\n")], body[body.rfind(b"\n") + 1 :])
             return
-        lines = block.split(b"\n")
         last = len(lines) if lines[-1] else len(lines) - 1
         at = 0  # the next line that was neither read nor passed over
         for index, times in self._finds(lines, shapes, hot):
@@ -497,6 +503,16 @@ class _Walk:
             self.owed -= 1
         if at < last:
             self._pass_over(numbers[last - 1], lines[last - 1])
+
+    def _keep_latest(self, shapes: Sequence[bytes], texts: Sequence[bytes], numbers: Sequence[int]) -> None:
+        """Keeps, of each kind that has one word in common alone, the last of these texts."""
+        if not self._latest:
+            return
+        for index, shape in enumerate(shapes):
+            kind = self._latest.get(shape)
+            if kind is not None and kind.sampled is not None:
+                kind.sampled.number, kind.sampled.raw = numbers[index], texts[index][:LONGEST]
+        self._latest.clear()
 
     def _pass_over(self, number: int, line: bytes) -> None:
         self._gap, self._before = True, (number, line)
@@ -650,9 +666,12 @@ class _Walk:
     def _worded(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
         """What of a flood of thousands that are not alike is worth reading: of what holds the same words of signatures
         one line of a block where it is sampled by now."""
+        if 2 * self._folded_lines > self._worded_lines > _SHAPES:
+            return self._of_one_word(hot)
         kept: dict[bytes, _Kind] = {}
         if len(self._likes) > _SHAPES:
             self._likes.clear()
+        self._worded_lines += len(hot)
         words = set(hot.values())
         alone = words.pop() if len(words) == 1 else None
         parts = self._parts(hot)
@@ -666,16 +685,44 @@ class _Walk:
                 continue
             if kind.sampled is None or (kind.codes and self._new_codes):
                 rest[like] = kind
-                continue
-            before, kind.times = kind.times, kind.times + times
-            due = before // _gap(kind.times) < kind.times // _gap(kind.times)
-            kind.sampled.times += times - due
-            if due:
-                self._due.add(last[like])
+            elif self._counts(kind, kind.sampled, last[like], times):
                 kept[last[like]] = kind
         if rest:
             kept |= {shape: rest[like] for shape, like in zip(hot, told, strict=True) if like in rest}
         return kept
+
+    def _of_one_word(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
+        """The same in a log most of whose lines combine such words in ever new ways."""
+        last = dict(zip(hot.values(), hot, strict=True))
+        kept: dict[bytes, _Kind] = {}
+        for word, times in Counter(hot.values()).items():
+            kind, sampled = self._fold(word)
+            if self._counts(kind, sampled, last[word], times):
+                kept[last[word]] = kind
+        return kept
+
+    def _fold(self, word: bytes) -> tuple[_Kind, Piece]:
+        """What lines with ``word`` are counted by, as no program combines the words of errors in every way."""
+        kind = self._folded.get(word)
+        if kind is None or kind.sampled is None:
+            sampled = Piece(0, b"", True, True, late=True, times=0)
+            kind = self._folded[word] = _Kind(sampled=sampled, folded=True)
+            return kind, sampled
+        return kind, kind.sampled
+
+    def _counts(self, kind: _Kind, sampled: Piece, shape: bytes, times: int) -> bool:
+        """Counts ``times`` lines of a kind, the last of them of this shape; whether that one is due to be read."""
+        before, kind.times = kind.times, kind.times + times
+        gap = _gap(kind.times)
+        if kind.folded:
+            self._folded_lines += times
+            self._latest[shape] = kind
+            gap = _gap(self._folded_lines)
+        due = not before or before // gap < kind.times // gap
+        sampled.times += times - due
+        if due:
+            self._due.add(shape)
+        return due
 
     def _parts(self, hot: Collection[bytes]) -> list[bytes]:
         """What each shape holds of the parts of signatures' words, one after the other."""
@@ -694,14 +741,18 @@ class _Walk:
         if (word, parts) in self._likes:
             return self._likes[word, parts]
         like = word, frozenset(parts.split())
+        if like not in self._kinds and self._combined >= _COMBINED:
+            self._likes[word, parts] = self._fold(word)[0]
+            return self._likes[word, parts]
         if like not in self._kinds:
             self._kinds[like] = _Kind() if self._strong().held_by(shape) else None
+            self._combined += 1
         kind = self._likes[word, parts] = self._kinds[like]
         return kind
 
     def counted(self) -> Iterator[Piece]:
         """For lines that were only counted, the last of each kind."""
-        for shape in (*self._known.values(), *filter(None, self._kinds.values())):
+        for shape in (*self._known.values(), *filter(None, self._kinds.values()), *self._folded.values()):
             for piece in (*shape.exact.values(), *((shape.sampled,) if shape.sampled else ())):
                 if piece.times:
                     yield piece
@@ -736,6 +787,7 @@ class _Walk:
         words_of = self._hot(unique, self._words)
         hot = {shape: words_of[shape] for shape in filter(words_of.__contains__, unique)}
         flood = self._alike(hot) if len(hot) > _FLOOD else None
+        self._keep_latest(shapes, parts, [number] * len(parts))
         wanted: Container[bytes] = hot if flood is None else flood
         kept = []
         for part, shape in compress(zip(parts, shapes, strict=True), map(wanted.__contains__, shapes)):
