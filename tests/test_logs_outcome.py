@@ -137,6 +137,18 @@ def test_the_recap_of_a_playbook_tells_each_host(text: str, kind: str) -> None:
             'dgl._ffi.base.DGLError: Cannot assign node feature "h" on device cuda:0 to a graph on device cpu.\n',
             "tensors-on-different-devices",
         ),
+        (
+            "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring comp_1.2.0 timeout, signaled seq=51204\n",
+            "watchdog-timeout",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "fit.py", line 6, in <module>\n    f()\nMemoryError: \n'
+            "Error Message Summary:\nResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2.25GB "
+            "memory on GPU 0, 39.1GB memory has been allocated and available memory is only 318.5MB.\n\nPlease check "
+            "whether there is any other process using GPU 0.\n1. If yes, please stop them\n",
+            "out-of-memory",
+        ),
+        ("flow_gpu: cannot connect to the license server system\nstopped before iteration 1\n", "not-gpu-env"),
         ("Error using gpuArray\nNo supported GPU device was found on this computer.\n", "cuda-init-no-device"),
         (
             "docker.errors.APIError: 500 Server Error for http+docker://localhost/v1.47/containers/a1/start: Internal "
@@ -152,6 +164,8 @@ def test_the_same_failure_through_another_program(text: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "[drm:i915_hang [i915]] *ERROR* ring rcs0 timeout, signaled seq=51204\n",
+        "the licence of the server is MIT\nready\n",
         "rust-lld: error: unable to find library -lzstd\n",
         "docker.errors.APIError: 500 Server Error for http+docker://localhost/v1.47/containers/a1/start: no space\n",
     ],

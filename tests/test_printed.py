@@ -23,7 +23,7 @@ import public_logs  # noqa: E402
 STORIES = HERE.parent / "docs" / "stories" / "logs.md"
 LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
-OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range")
+OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer")
 SURE = 0.8
 ASIDE = ("further", "last")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
@@ -37,6 +37,7 @@ LEAST = {
     "novel": (0.97, 0.97, 0.97),
     "further": (0.87, 0.87, 0.9),
     "last": (0.82, 0.82, 0.87),
+    "common": (0.97, 0.97, 0.97),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.
 LEAST_OF_SURE = {"further": 0.86}

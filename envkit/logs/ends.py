@@ -124,9 +124,7 @@ def bad_words(text: str) -> bool:
 def ends_ill(seen: FileSeen) -> bool:
     """Whether one of the last lines of a file says that its run ended badly."""
     last = [line for line in seen.tail if re.search(r"\w", line.text)][-_LAST:]
-    return any(line.level == "fatal" or ILL.search(line.text) or _ENDS.search(line.text) for line in last) or (
-        bool(last) and bad_end(last[-1])
-    )
+    return any(line.level == "fatal" or ILL.search(line.text) or _ENDS.search(line.text) for line in last)
 
 
 def is_caught(first: Traceback) -> bool:

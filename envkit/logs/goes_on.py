@@ -153,7 +153,7 @@ def carried_on(
     if goes_on((each for each in mine if each.number < first.number and each.number not in kept.bad), after) >= least:
         return True
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
-    begun = bool(line.level) or _begun(first, kept)
+    begun = bool(line.level) or _begun(first, kept) or listed(line, len(line.text), after) > 0
     return begun and least == STEPS and steady(after) > STEADY
 
 

@@ -128,7 +128,10 @@ def _done_again(lines: Sequence[Line]) -> Line | None:
     counts = [(line, found) for line in lines if (found := _TALLY.match(line.text))]
     sums = [sum(int(found["count"]) for _, found in counts if of.search(found["what"])) for of in _TALLIED]
     failed, again, done = sums
-    return counts[-1][0] if 0 < failed <= again and done and lines[-1] is counts[-1][0] else None
+    if not (0 < failed <= again and done):
+        return None
+    rest = [line.text for line in lines if line.number > counts[-1][0].number]
+    return None if any(ILL.search(text) or bad_words(text) for text in rest) else counts[-1][0]
 
 
 def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:

@@ -41,6 +41,7 @@ _PROMPT = re.compile(
     r"|>>> |In \[\d{1,5}\]: |commands(?:_pre|_post)?\[\d{1,3}\]> |exit \d{1,3} \([\d.]{1,9} seconds\) \S{1,200}> "
     r"|nox > (?![CRS]\w{3,9}\b|\*)|\+{1,3} [\w./-]|\[[\w.-]{1,40}@[\w.-]{1,80} [^\]\n]{1,80}\][$#] )"
 )
+_LOUD = 3  # the number of syslog's "error"; the smaller ones are worse, and a program's words bear the greater ones
 _SOURCES = {
     "kernel": ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink:"),
     "slurm": ("slurmstepd", "srun: ", "sbatch: ", "salloc: ", "slurmd"),
@@ -158,6 +159,8 @@ def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
         said.level = _LEVELS.get(level.lower(), level.lower())
     elif letter := found.get("letter"):
         said.level = _LETTERS[letter]
+    elif (severity := found.get("severity")) and int(severity) % 8 <= _LOUD and found.get("tag") != "kernel":
+        said.level = "error" if int(severity) % 8 == _LOUD else "fatal"
     if found.get("kernel"):
         said.source = "kernel"
     elif tag := found.get("tag"):

@@ -650,6 +650,8 @@ _SPEAKER = re.compile(
     r"|\b(?:same|similar|following|this|that|these|of|with|an?|the) (?:issue|problem|errors?|messages?|exceptions?)\b"
     r"(?! *:))"
 )
+# somebody's words in a conversation, behind who says them
+_ASKS = re.compile(r"[A-Za-z][\w ]{0,20}> (?:.{0,200}\b(?:my|your|you|I|someone|anyone|says?|means?)\b|\s{0,8}$)")
 _FUNCTION = re.compile(
     r"(?i)\b(?:the|is|it|that|this|a|of|to|with|on|and|but|in|for|after|so|because|if|when|was|not|by)\b"
 )
@@ -749,7 +751,8 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if "prose" in match.signature.traits or line.source == "kernel":
         return False
     plain = lead[-400:]
-    if _STATED.search(plain):
+    stated = _STATED.search(plain)
+    if stated and not _ASKS.match(plain[: stated.start()]):
         return False
     if said.level and plain.rstrip()[-1:] == ":":
         return False  # "E0101 there was an error before creating the handle: CUDA ..."

@@ -119,6 +119,9 @@ _SERVES = re.compile(
     r"(?i)\b(?:listening|running|serving) (?:on|at)\b|\bstartup complete\b|\bserver is (?:up|listening|ready)\b"
 )
 _LEAD = 12  # characters with which lines of steady progress begin
+_THROWN = re.compile(
+    r"(?:(?:[A-Za-z]\w{0,40}\.){2,12}[A-Za-z]{0,60}(?:Error|Exception)|Error): "
+)  # of Java, .NET, Node
 _RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _SHUTS = re.compile(r"(?i)\bshut(?:ting)?[ -]?down\b")
 _FUNCTION = re.compile(r"[a-z]\w{0,60}_\w{1,60}: ")  # of C or C++, which is nobody's name
@@ -133,6 +136,7 @@ _COLUMN = re.compile(
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
+_SUMMARY = re.compile(r"[A-Z]\w{1,60}Error:\s?$")  # an error whose words stand below its name, as Paddle writes it
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
@@ -607,6 +611,8 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
     if (above := lines.get(event.line.number - 1)) is not None and _FATAL.match(above.text):
         return False
+    if any(n in lines and _SUMMARY.match(lines[n].text) for n in range(event.line.number - SAYS, event.line.number)):
+        return False
     beside = _rest_of(event.line, lines)
     said = words(own).splitlines()[1:] if own is not None else ()
     after = {
@@ -620,7 +626,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     }
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     first = not _only_noted(event.line) and not any(number < at and is_output(line) for number, line in lines.items())
-    thrown = not event.line.level and re.match(r"(?:[a-z]\w*\.){2}", event.line.text) and _RAISED.match(event.line.text)
+    thrown = not event.line.level and _THROWN.match(event.line.text)
     least = STEPS if first or thrown or own is not None else 1
     install = event.signature.id.startswith("install-")
     closes = (CLOSES.search(each.text) or ANYHOW.search(each.text) for each in after.values())

@@ -44,6 +44,7 @@ HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 # What begins the names of programs that were written after the rules, whose texts are set aside whole, by their part.
 _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
+    "u31-": "common",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time

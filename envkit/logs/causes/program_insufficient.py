@@ -90,7 +90,8 @@ _COMPLAINS = re.compile(
     r"|\b[Cc](?:annot|an't|ould not)\b|\b[Uu]nable to\b|\b[Rr]efused\b|\b[Uu]n(?:recogni[sz]ed|known|supported)\b"
     r"|\b[Ii]nvalid\b|\bnot supported\b)|\bError response from daemon: |^E: "
     # what the C library calls an error, at the end of a sentence, behind which Perl says where it ends
-    r"|: (?:No such file or directory|Permission denied|Is a directory|Not a directory|No space left on device"
+    r"|(?:: |\[Errno \d{1,3}\] )(?:No such file or directory|Permission denied|Is a directory|Not a directory"
+    r"|No space left on device"
     r"|Connection refused|Read-only file system|Cannot allocate memory|Disk quota exceeded)"
     r"(?: at \S{1,200} line \d{1,7})?\.?$"
 )
