@@ -75,6 +75,11 @@ _OUTERMOST = frozenset((
     "<module>", "_run_module_as_main", "_run_code", "run", "_bootstrap", "_bootstrap_inner", "_wrap", "wrapper",
 ))  # fmt: skip
 CLOSES = re.compile(r"(?i)\b(?:clean|remov|delet|upload|collect|copy|copi|tear|releas|finaliz|shut|epilog|clos)")
+# a word of parting, as all that a record says or its last word
+PARTS = re.compile(
+    r"(?i)(?:good)?bye\b|(?:\w{1,30}:? ){0,4}(?:(?:is |goes |going )?down|bye|stop(?:s|ped|ping)?|ends|ended|ending"
+    r"|exit(?:s|ing)|leav(?:es|ing)|quit(?:s|ting)?)[.!]?$|(?:flush|stopp|leav|quitt|exit|end)(?:ed|ing)\b"
+)
 SAYS = 3  # lines before or after the error
 TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "

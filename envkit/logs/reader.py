@@ -690,7 +690,10 @@ _OF_EARLIER = re.compile(
     r"(?:previous|earlier|prior|former|last) (?:run|attempt|job|try|session|launch)\b"
 )
 # what a test is called with, and what pytest shows of the values in an assertion
-_SHOWN = re.compile(r"(?:FAIL|ERROR): \w{0,40}test\w* \(|\s*\+ {1,8}(?:where|and) {1,3}\S.{0,200} = \S")
+_SHOWN = re.compile(
+    r"(?:SKIPPED|XFAIL) (?:\[\d{1,6}\] )?\S{1,300}(?: - |: )|"
+    r"(?:FAIL|ERROR): \w{0,40}test\w* \(|\s*\+ {1,8}(?:where|and) {1,3}\S.{0,200} = \S"
+)
 # a part of a message in the source of a library, which tracebacks show around a frame
 _LITERAL = re.compile(r"\s{8,}[bfruBFRU]{0,2}(?P<quote>[\"'])(?!.{0,200}[\"'] ?:)")
 _CHANGE = re.compile(

@@ -17,6 +17,7 @@ from envkit.logs.ends import (
     ILL,
     INNOCENT,
     MET,
+    PARTS,
     SAYS,
     STATUS_0,
     STEADY,
@@ -133,6 +134,9 @@ _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken ther
 _COLUMN = re.compile(
     r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
 )
+_OF_TREE = re.compile(
+    r"\s{0,8}[\u2502 ]{0,40}[\u251c\u2514\u2570]\S{0,3}\s?[\u2716\u2717\u2718x]"
+)  # what failed in a tree of steps
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
@@ -218,7 +222,8 @@ class _End:
         own = next((trace for trace in self.traces if holds(trace, event.line)), None)
         if own is not None and not _may_be(end, chain_of(own, self.traces)[0], own, self.seen):
             return False
-        return end.counted or not (stays(event) or event.line.source == "kernel")
+        row = _OF_TREE.match(event.line.text) is not None
+        return end.counted or row or not (stays(event) or event.line.source == "kernel")
 
     def spoke(self) -> bool:
         """Whether nothing is left to tell of, and something was told before the good end."""
@@ -629,7 +634,9 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     thrown = not event.line.level and _THROWN.match(event.line.text)
     least = STEPS if first or thrown or own is not None else 1
     install = event.signature.id.startswith("install-")
-    closes = (CLOSES.search(each.text) or ANYHOW.search(each.text) for each in after.values())
+    closes = (
+        any(told.search(each.text) for told in (CLOSES, ANYHOW)) or PARTS.match(each.text) for each in after.values()
+    )
     if install or (first and not event.has("warning")) or len(after) < least or all(closes):
         return False
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)

@@ -53,7 +53,7 @@ _ENDED_WELL = re.compile(
 _NOTHING_FAILED = re.compile(
     r"\b(?:exit(?:ed)?|ended)(?: with)?(?: exit)?(?: code| status)?:? 0\.?$|^OK(?: \(|$)|^build succeeded\b"
     r"|^100% tests passed\b|^BUILD SUCCESSFUL\b"
-    r"|(?i:^(?:all )?(?:done|finished|completed|success|ok|passed|bye)[.!]?(?:$|,| in \d))"
+    r"|(?i:^(?:all )?(?:done|finished|completed|success|ok|passed)[.!]?(?:$|,| in \d))"
     r"|(?i:\b(?:saved|wrote|written|stored) (?:to |in |checkpoint|model|report|\S{1,80}[./]\S))"
     r"|(?i:\ball (?:is )?(?:ok|well|good|passed)[.!]?$)"
 )
