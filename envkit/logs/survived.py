@@ -175,7 +175,7 @@ class _End:
         whole = self.seen
         self.good = end = self._good_end()
         for event in sorted(self.events, key=lambda each: -each.line.number):
-            told = _is_tabled(event, whole) or any(holds(trace, event.line) for trace in self.gone)
+            told = is_tabled(event, whole) or any(holds(trace, event.line) for trace in self.gone)
             told = told or (end is not None and self._is_outlived_by(end, event))
             if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
                 self.events.remove(event)
@@ -660,7 +660,7 @@ def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], see
     return not any(map(_stumbles, traces)) and _unrelated(traces, event, events, anyone=True)
 
 
-def _is_tabled(event: Event, seen: FileSeen) -> bool:
+def is_tabled(event: Event, seen: FileSeen) -> bool:
     """Whether it stands in a column of a table that a program prints, with another row beside it."""
     row = _COLUMN.match(event.line.text)
     if row is None or event.line.source == "kernel" or event.line.level:

@@ -18,6 +18,7 @@ from envkit.logs.ends import ends_ill
 from envkit.logs.knowledge import failures
 from envkit.logs.records import Event, Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
+from envkit.logs.survived import is_tabled
 
 Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
 
@@ -69,7 +70,12 @@ def _after_all(found: Sequence[Hypothesis], story: Story, facts: Facts) -> list[
     told = told or any(each.category == _INNOCENT for each in found)
     if told or not story.survived or not any(map(ends_ill, story.files)):
         return []
-    known = [event for event in story.survived if event.category not in ("", _INNOCENT, _OPEN)]
+    files = {seen.name: seen for seen in story.files}
+    known = [
+        event
+        for event in story.survived
+        if event.category not in ("", _INNOCENT, _OPEN) and not is_tabled(event, files[event.line.file])
+    ]
     if not known:
         return []
     again = replace(story, events=(*story.events, *known[-1:]), survived=())
