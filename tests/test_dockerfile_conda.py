@@ -306,8 +306,42 @@ def test_requirements_and_explicit_files() -> None:
     }
     torch, cuda = installs("conda install --file specs.txt", files)
     assert (torch.version, cuda.version, cuda.span.line) == ("1.13.1", "11.6", 4)
+    (torch,) = installs("micromamba create -n x -f explicit.txt", files)
+    assert (torch.name, torch.version, torch.local, torch.span.line) == ("torch", "2.1.0", "cu118", 2)
+    files["/app/explicit.txt"] = "@EXPLICIT\nhttps://conda.anaconda.org/pytorch/linux-64/\n"
     (unread,) = found("micromamba create -n x -f explicit.txt", files)
     assert isinstance(unread, Unread) and (unread.path, unread.span.line) == ("app/explicit.txt", 2)
+
+
+LOCK = """version: 1
+metadata: {channels: []}
+package:
+- {name: pytorch, version: 2.1.0, manager: conda, platform: linux-64,
+   url: https://conda.anaconda.org/conda-forge/linux-64/pytorch-2.1.0-cuda118_py310h1_300.conda, category: main}
+- {name: pytorch, version: 2.1.0, manager: conda, platform: osx-64, url: https://x/osx-64/pytorch-2.1.0-cpu_1.conda}
+- {name: black, version: 23.1.0, manager: conda, platform: linux-64, category: dev}
+- {name: einops, version: 0.7.0, manager: pip, platform: linux-64, category: main}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("conda-lock install -n gpu conda-lock.yml", "conda:gpu"),
+        ("conda-lock install -p /opt/env", "conda:/opt/env"),
+        ("micromamba create -n gpu -f conda-lock.yml", "conda:gpu"),
+    ],
+)
+def test_a_lock_of_conda_lock_says_what_linux_gets(text: str, target: str) -> None:
+    torch, einops = installs(text, {"/app/conda-lock.yml": LOCK})
+    assert (torch.name, torch.version, torch.local, torch.locked, torch.target) == (
+        "torch",
+        "2.1.0",
+        "cu118",
+        True,
+        target,
+    )
+    assert (einops.manager, einops.version, einops.locked, einops.target) == ("pip", "0.7.0", True, target)
 
 
 @pytest.mark.parametrize(

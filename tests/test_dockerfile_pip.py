@@ -262,8 +262,20 @@ def test_a_project_that_is_not_there_is_said() -> None:
                 "setup.cfg": "[metadata]\nname = d\n[options]\ninstall_requires =\n"
                 "    torch==1.9.0\n    # no\n    numpy\n[x]\ny = 1\n"
             },
-            {"."},
-            ["what setup.cfg lists is not read"],
+            {"d", "torch", "numpy"},
+            [],
+        ),
+        ({"setup.cfg": "[flake8]\nmax-line-length = 100\n"}, {"."}, ["there is no such file in the build context"]),
+        ({"setup.cfg": "name = d\n"}, {"."}, ["it cannot be parsed"]),
+        (
+            {"setup.cfg": "[options]\ninstall_requires = file: r.txt\n", "r.txt": "torch\n"},
+            {".", "torch"},
+            [],
+        ),
+        (
+            {"setup.py": "setup(name='d')", "setup.cfg": "[options]\ninstall_requires =\n    torch\n"},
+            {"d", "torch"},
+            [],
         ),
         (
             {

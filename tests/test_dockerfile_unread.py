@@ -43,15 +43,8 @@ CUT: list[tuple[str, str, dict[str, str]]] = [
     ("pip in pipenv", SH + "pipenv run pip install torch==2.6.0", {}),
     ("pixi", SH + "pixi install", {"pixi.toml": "[dependencies]\npytorch = '2.6.0'\n"}),
     ("pixi add", SH + "pixi add pytorch=2.6.0", {}),
-    ("conda-lock", SH + "conda-lock install -n gpu conda-lock.yml", {"conda-lock.yml": "package: []\nmetadata: {}\n"}),
-    ("a lock of conda-lock's", SH + "micromamba create -f conda-lock.yml", {
-        "conda-lock.yml": "metadata: {}\npackage: [{name: pytorch, version: 2.6.0, manager: conda}]\n",
-    }),
     ("pip-sync", SH + "pip-sync", {"requirements.txt": "torch==2.6.0\n"}),
     ("wheels", SH + "pip wheel -w /w torch==2.6.0 && pip install /w/*", {}),
-    ("an explicit list of conda's", SH + "conda create -n x --file l.txt", {
-        "l.txt": "@EXPLICIT\nhttps://conda.anaconda.org/pytorch/linux-64/pytorch-2.6.0-py3.10_cuda11.8_0.conda\n",
-    }),
     ("easy_install", SH + "easy_install torch==2.6.0", {}),
     ("uv add", SH + "uv add torch==2.6.0", {"pyproject.toml": PROJECT}),
     ("poetry add", SH + "poetry add torch==2.6.0", {"pyproject.toml": PROJECT}),

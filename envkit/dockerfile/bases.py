@@ -191,7 +191,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
     cudnn = _CUDNN.search(text)
     flavor = _flavor(text) if cuda else ""
     why = f"{where} does not say" if text else "there is no tag"
-    return replace(
+    base = replace(
         base,
         rocm=rocm,
         cuda=_none("ROCm instead of CUDA") if rocm else _said(cuda, why),
@@ -204,6 +204,8 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
         nvcc=Observed.of(True, TAG) if flavor == "devel" else Observed.lost(why),
         compiler=Observed.of(True, TAG) if flavor == "devel" else Observed.lost(why),
     )
+    tegra = _JETSON_WITHIN.search(reference.tag) if _FOR_JETSON.search(f"{reference.path}:{reference.tag}") else None
+    return _tegra(base, reference.tag, int(tegra[1])) if tegra is not None else base
 
 
 def _without_gpu(base: Base, via: str) -> Base:
@@ -455,7 +457,9 @@ _OTHER_PYTHON = ("digits", "caffe", "caffe2", "cntk", "theano", "torch")
 
 _JETSON = pattern(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
 _JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
-_WITH_TOOLKIT = 34  # of JetPack 5; before, the machine's own CUDA was mounted into the container
+# Of JetPack 5; before, the machine's own CUDA was mounted into the container. l4t-base has had none since.  Source:
+# dusty-nv/jetson-containers at dd206bfe71f9, jetson_containers/l4t_version.py, get_l4t_base.
+_WITH_TOOLKIT = 34
 # The system of each release since the one named; source: dusty-nv/jetson-containers at dd206bfe71f9,
 # jetson_containers/l4t_version.py, get_lsb_release.
 _JETSON_SYSTEMS = {36: "ubuntu22.04", 34: "ubuntu20.04", 32: "ubuntu18.04"}
@@ -502,6 +506,8 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
     if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)
+    if jetson is not None and name == "l4t-base" and int(jetson[1]) >= _WITH_TOOLKIT:
+        base = _without_gpu(base, "NVIDIA's base for Jetson holds no CUDA since JetPack 5")
     if name in _WITHOUT_TORCH and "torch" not in tag:
         none = _none(f"NVIDIA's image of {name} holds no torch")
         base = replace(base, torch=none, torch_cuda=none)
@@ -511,6 +517,7 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
     return base
 
 
+_FOR_JETSON = pattern(r"jetson|l4t|tegra", re.I)
 _JETSON_WITHIN = pattern(r"(?:^|-)r([0-9]{2})\.[0-9]")
 
 
@@ -873,6 +880,23 @@ def _family(reference: Reference) -> tuple[str, Reader]:
     return "unknown", _plain
 
 
+_UBUNTU = pattern(r"ubuntu[-_:]?([0-9]{2})\.?([0-9]{2})(?![0-9])")
+_MONTHS = ("04", "10")  # of every release but 6.06
+
+
+def _of_no_release(base: Base, reference: Reference) -> Base:
+    """``base`` as one that never was, where its publisher names systems and it names an Ubuntu that never was."""
+    named = base.family in ("os", "nvidia", "pytorch") and base.sure and not base.digest and not base.exists.value
+    short = re.fullmatch(r"([0-9]{2})(?:\.4)?", reference.tag) if base.repository == "ubuntu" else None
+    if named and short is not None:
+        never = Observed.of(False, "tags of Ubuntu name the year and the month with two digits each")
+        return replace(base, exists=never, near_tags=(f"{short[1]}.04",))
+    found = _UBUNTU.search(f"{reference.name}:{reference.tag}")
+    if found is None or not named or found[2] in _MONTHS or found[0].endswith("6.06"):
+        return base
+    return replace(base, exists=Observed.of(False, "Ubuntu's releases are of April and October"), near_tags=())
+
+
 def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platform: str = "") -> Base:
     """The external image ``reference`` and what it holds.
 
@@ -894,6 +918,6 @@ def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platfor
     if "$" in parts.path:
         return _plain(replace(found, sure=False), parts, facts)
     family, read = _family(parts)
-    read_base = read(replace(found, family=family), parts, facts)
+    read_base = _of_no_release(read(replace(found, family=family), parts, facts), parts)
     named = _official_name(parts)
     return _held(read_base, named if "/" not in named else parts.repository, parts, facts)

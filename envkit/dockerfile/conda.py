@@ -21,8 +21,10 @@ from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 MOST = 20_000  # parts of one environment file
+MOST_LOCKED = 1_000_000  # of a lock of conda-lock's, which has some thirty for each package of each platform
 
 _PROGRAMS = frozenset({"conda", "mamba", "micromamba", "mamba-env", "conda-env"})
+_LINUX = "linux-64"
 _TORCH = {"pytorch": "", "pytorch-gpu": "cuda", "pytorch-cpu": "cpu"}
 # Packages whose version is a series: two parts say which one it is.
 _SERIES = frozenset(
@@ -186,6 +188,8 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
     "conda:" alone is the active environment.
     """
     program = command.program
+    if program == "conda-lock" and "install" in command.args:
+        yield from _locked_environment(command, files)
     if program not in _PROGRAMS:
         return
     verb, words = _verb(command)
@@ -292,20 +296,31 @@ def _file(
 
 
 def _lines(file: FileText, into: _InstallTarget) -> Iterator[Install | Unread]:
-    """Specifications line by line; where they are addresses (``conda list --explicit``), none is read."""
+    """Specifications line by line, or the addresses of packages (``conda list --explicit``)."""
     for number, line in enumerate(file.text.splitlines()[:MOST], 1):
         text = line.strip()
         if not text or text.startswith(("#", "@")):
             continue
         span = Span(file.path, number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
-        if "://" in text:
-            yield Unread(file.path, "a list of packages by their addresses is not read", span)
-            return
-        wanted = spec(text.partition(" #")[0])
+        wanted = _artifact(text) if "://" in text else spec(text.partition(" #")[0])
         if wanted is None:
             yield Unread(file.path, f"line {number} is no package specification of conda's", span)
         else:
             yield into.install(wanted, span)
+
+
+def _artifact(url: str) -> Spec | None:
+    """The package that an address of a channel names: NAME-VERSION-BUILD, as conda names its files."""
+    found = re.search(r"/([^/#]+)-([^/#-]+)-([^/#-]+)\.(?:conda|tar\.bz2)(?:$|#)", url)
+    return Spec(found[1].lower(), f"={found[2]}={found[3]}", found[2], found[3]) if found else None
+
+
+def _locked_environment(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
+    """What ``conda-lock install`` takes from its lock."""
+    given = options.read(command.words[command.args.index("install") + 2 :], _GRAMMAR)
+    into = _InstallTarget(_target(given, command), (), _kept(given, command), command.sure)
+    word = next(iter(given.rest), replace(command.words[0], text="conda-lock.yml", sure=True))
+    yield from _file(word, command, given, into, files, named=False)
 
 
 def _env(command: Command, words: tuple[Word, ...], files: Files) -> Iterator[Install | Removal | Unread]:
@@ -338,13 +353,14 @@ def environment(
     """
     into = into or _InstallTarget("conda:", (), frozenset(), True)
     start = Span(file.path, 1)
-    roots = documents(file.text, file.path, MOST)
+    locked = _LOCK.search(file.text[:4000]) is not None
+    roots = documents(file.text, file.path, MOST_LOCKED if locked else MOST)
     if isinstance(roots, str) or not roots:
         yield Unread(file.path, roots if isinstance(roots, str) else "it is empty", start)
         return
     document = roots[0]
     if document.get("package") is not None and document.get("metadata") is not None:
-        yield Unread(file.path, "lock files of conda-lock are not read", start)
+        yield from _locked(document, into)
         return
     dependencies = document.get("dependencies")
     if dependencies is None or dependencies.items is None:
@@ -365,6 +381,28 @@ def environment(
                 yield from _dependency(file, value, into)
         if node.keys is None:
             yield from _dependency(file, node, into)
+
+
+_LOCK = pattern(r"^(?:metadata|package|version):", re.MULTILINE)
+
+
+def _locked(document: Node, into: _InstallTarget) -> Iterator[Install]:
+    """The packages of a lock of conda-lock's for Linux on x86_64."""
+    for entry in document.listed("package"):
+        said = {key.text: value.text for key, value in entry.pairs()}
+        named, version, url = entry.get("name"), said.get("version", ""), said.get("url", "")
+        ours = (said.get("platform", _LINUX), said.get("category", "main")) == (_LINUX, "main")
+        if named is None or not version or not ours:
+            continue
+        if said.get("manager") == "pip":
+            wanted = requirements.requirement(f"{named.text}=={version}", named.span)
+            if wanted is not None:
+                asked = requirements.RequestedPackages()
+                one = requirements.install(wanted, asked, "pip", into.target, sure=into.sure)
+                yield replace(one, locked=True, url=url)
+            continue
+        exact = _artifact(url) or Spec(named.text.lower(), f"={version}", version, "")
+        yield replace(into.install(exact, named.span), locked=True)
 
 
 def _dependency(file: FileText, node: Node, into: _InstallTarget) -> Iterator[Install | Unread]:

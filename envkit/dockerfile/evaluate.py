@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from itertools import islice
 
 from envkit.dockerfile import (
+    built,
     conda,
     makefile,
     options,
@@ -276,6 +277,8 @@ class _Reader:
         else:
             base = self.known.get(reference) or base_of(reference, span, self.facts, sure=sure, platform=platform)
             base = replace(base, span=span)
+            if base.family == "unknown" and base.tag in ("", "latest") and base.sure and not base.digest:
+                base = replace(base, built_by=built.built_by(self.tree.context, base.repository))
             state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
             state.shell = self.shell
             system = base.os.value or ""
@@ -414,9 +417,10 @@ class _Reader:
                 if not prefix:
                     return None
                 if source == "/" or prefix == source or prefix.startswith(source.rstrip("/") + "/"):
-                    return posixpath.normpath(into + "/" + prefix[len(source.rstrip("/")) :])
+                    return posixpath.normpath(_root(into) + "/" + prefix[len(source.rstrip("/")) :])
                 if source.startswith(prefix + "/") and re.search(r"/(?:site|dist)-packages|/lib$|/python3", source):
-                    return prefix
+                    part = source[len(prefix) :]
+                    return into.removesuffix(part) if into.endswith(part) else prefix
                 return None
 
             for prefix, version in other.pythons.prefixes.items():
@@ -570,6 +574,8 @@ class _Reader:
         if any(i.version or i.url or i.locked or i.manager not in ("pip", "uv") for i in own):
             return  # the same release, or the installer refuses the two
         for install in installs:
+            if install.name == "torchvision" and _vision_before(install, state):
+                continue
             near = [i for i in state.torches if not i.prefix or not install.prefix or i.prefix == install.prefix]
             there = near[-1] if near else None
             torch = torches.brought(install, there, base, self.facts, arm=self._arm(len(self.stages)))
@@ -756,13 +762,22 @@ def _prefix(install: Install, command: Command, where: Python, state: _State) ->
             folder = told.get(name, "")
             if not folder or "$" in folder or "`" in folder:
                 return ""
-            return absolute(folder, command.cwd)
+            own = where.prefix if name == "--root" else ""
+            return posixpath.normpath(f"{absolute(folder, command.cwd)}/{own}")
     home = command.env.get("HOME") or "/root"
     if "--user" in install.options:
         return f"{home}/.local"
     if install.manager == "pip" and where.prefix == SYSTEM and _unprivileged(state.user) and command.raw_words:
         return where.prefix if command.raw_words[0].text == "sudo" else f"{home}/.local"
     return where.prefix
+
+
+_MODULES = pattern(r"/lib/python3[\d.]*/(?:site|dist)-packages$")
+
+
+def _root(folder: str) -> str:
+    """The folder of the Python that finds its packages in ``folder``, which stays where it is none of these."""
+    return _MODULES.sub("", folder)
 
 
 # Each requires torch, whatever its version and extras (their Requires-Dist).
@@ -809,6 +824,13 @@ def _holds_torch(base: Base) -> bool:
         return False
     name = base.repository.rsplit("/", 1)[-1]
     return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")
+
+
+def _vision_before(install: Install, state: _State) -> bool:
+    """Whether a torchvision is there already, of the base's or of a build of its own, which is left as it is."""
+    others = (one for one in state.installs if one is not install)
+    held = any(torch.method == "base" for torch in state.torches)
+    return held or any(one.name == "torchvision" or "vision" in one.url for one in others)
 
 
 _TORCH_REPOSITORY = pattern(r"github\.com[/:]pytorch/pytorch(?:\.git)?/?(?:@v?([\w.]+))?(?:$|[#?])")

@@ -297,7 +297,7 @@ def finish(
         if place.endswith((".whl", ".zip", ".gz", ".bz2", ".xz", ".tgz")):
             yield requirements.install(replace(wanted, url=place), asked, manager, target, sure=command.sure)
             continue
-        name = wanted.name
+        name, own = wanted.name, ""
         more: tuple[Requirement, ...] = ()
         if place not in opened:
             opened.add(place)
@@ -305,7 +305,7 @@ def finish(
             if isinstance(found, Unread):
                 asked.unread += () if requirements.says_nothing(found) else (found,)
             else:
-                name = name or found.name
+                name, own = name or found.name, found.python
                 asked.unread += found.unread
                 if "--no-deps" not in asked.options:
                     if manager == "pip":
@@ -314,7 +314,8 @@ def finish(
                     more = project.needed(found, frozenset(wanted.extras), (), python)
                     if manager == "pip":
                         more = tuple(replace(one, index="") for one in more)
-        yield requirements.install(replace(wanted, name=name, url=place), asked, manager, target, sure=command.sure)
+        told = requirements.install(replace(wanted, name=name, url=place), asked, manager, target, sure=command.sure)
+        yield replace(told, requires=own) if own else told
         queue += [replace(one, sure=one.sure and wanted.sure) for one in more]
     for pin in asked.constraints:
         if pin.name and requirements.holds(pin.marker, python, machine, requires=requires) is not False:

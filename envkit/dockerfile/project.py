@@ -371,16 +371,65 @@ def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], p
 
 
 def _setup(directory: str, cwd: str, files: Files, span: Span) -> Project | Unread:
+    """What setup.py and setup.cfg say; of what both say setuptools takes setup.py's word."""
     base = directory if directory not in ("", ".") else ""
     path = posixpath.join(base, "setup.py")
     script, config = files.read(path, cwd), files.read(posixpath.join(base, "setup.cfg"), cwd)
-    unread: tuple[Unread, ...] = ()
-    if isinstance(config, FileText) and re.search("^(?:install_requires|dependencies)", config.text, re.MULTILINE):
-        unread = (Unread(config.path, "what setup.cfg lists is not read", span),)
+    told = _setup_cfg(config, base, cwd, files) if isinstance(config, FileText) else None
     if isinstance(script, str):
-        return Project(path=unread[0].path, unread=unread) if unread else Unread(path, script, span)
+        return told if told is not None else Unread(path, script, span)
     found = _setup_py(script, base, cwd, files)
-    return replace(found, unread=(*found.unread, *unread))
+    if told is None:
+        return found
+    return replace(
+        found,
+        name=found.name or told.name,
+        python=found.python or told.python,
+        dependencies=found.dependencies or told.dependencies,
+        optional={**told.optional, **found.optional},
+        unread=(*found.unread, *told.unread),
+    )
+
+
+def _setup_cfg(file: FileText, directory: str, cwd: str, files: Files) -> Project | None:
+    """What setup.cfg says in setuptools' sections, None where it has none of them."""
+    from configparser import ConfigParser, Error  # few projects have one
+
+    begin, sections = Span(file.path, 1), ConfigParser(interpolation=None, strict=False)
+    if len(file.text) > LARGEST:
+        return Project(path=file.path, unread=(Unread(file.path, "it is too large for a setup.cfg", begin),))
+    try:
+        sections.read_string(file.text)
+    except Error:
+        return Project(path=file.path, unread=(Unread(file.path, "it cannot be parsed", begin),))
+    if not {"metadata", "options"} & set(sections.sections()):
+        return None
+    places, asked = Places(file), RequestedPackages()
+    dependencies = _lines(
+        sections.get("options", "install_requires", fallback=""), asked, places, directory, cwd, files
+    )
+    optional: dict[str, tuple[Requirement, ...]] = {}
+    if sections.has_section("options.extras_require"):
+        for extra, wanted in sections.items("options.extras_require"):
+            optional[canonical(extra)] = _lines(wanted, asked, places, directory, cwd, files)
+    name, python = (
+        sections.get(*where, fallback="") for where in (("metadata", "name"), ("options", "python_requires"))
+    )
+    found = Project(canonical(name), file.path, python.strip(), None, dependencies, optional)
+    return replace(found, unread=tuple(asked.unread), backend="setuptools")
+
+
+def _lines(
+    text: str, asked: RequestedPackages, places: Places, directory: str, cwd: str, files: Files
+) -> tuple[Requirement, ...]:
+    """The requirements of one key of setup.cfg: a line each, or those of the files that "file:" names."""
+    if not text.strip().startswith("file:"):
+        return _all([line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")], places)
+    listed = RequestedPackages()
+    for name in re.split(r"[,\s]+", text.strip().removeprefix("file:").strip()):
+        requirements.follow(listed, posixpath.join(directory, name), places.find(name), files, cwd, {})
+    asked.unread += listed.unread
+    return tuple(listed.requirements)
 
 
 def _names_and_setup(tree: ast.Module) -> tuple[dict[str, ast.expr], list[str], ast.Call | None]:

@@ -96,6 +96,10 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
 
     A package that is named without its release takes today's, so that the release of its torch is not determined.
     """
+    if _takes_another(install, there):
+        open_ = Observed[str].lost(f"{install.span.place} takes the torch of a release of torchvision")
+        python = there.python if there is not None else Observed[str].lost("not known")
+        return Torch(open_, open_, install.manager, install.span, install, python, install.prefix)
     row = wanted_by(install, facts)
     exact = _EXACT.fullmatch(row.torch or "") if row is not None else None
     known = there.version.value if there is not None else None
@@ -118,6 +122,18 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         return replace(found, install=install)
     why = f"{install.span.place} names no release of {install.name}, which decides it"
     return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+def _takes_another(install: Install, there: Torch | None) -> bool:
+    """Whether a torchvision of the index comes onto somebody's own build of torch, such as NVIDIA's for Jetson.
+
+    Each release of torchvision asks for one release of torch exactly, which such a build is none of.
+    """
+    named = install.name == "torchvision" and install.manager in ("pip", "uv") and install.sure
+    plain = not (install.url or install.constraint or install.marker or install.locked or install.local)
+    default = not (install.index or install.extra_indexes or install.find_links or "--no-deps" in install.options)
+    own = there is not None and there.method in ("pip", "uv") and _EARLIER.search(there.version.value or "")
+    return bool(named and plain and default and own)
 
 
 def _admits(specifier: str, version: str) -> bool:

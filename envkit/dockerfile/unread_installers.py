@@ -10,7 +10,6 @@ from envkit.subjects.dockerfile import Command, Unread
 # By program, the subcommands after which other packages are there, or a file that says which packages should be;
 # for a program without subcommands, nothing.
 _VERBS: Mapping[str, frozenset[str]] = {
-    "conda-lock": frozenset({"install"}),
     "easy_install": frozenset(),
     "pip-sync": frozenset(),
     "pipx": frozenset({"install", "inject", "upgrade"}),

@@ -94,6 +94,7 @@ class Install:
     decided.  ``span`` is the requirement itself, in the file that names it; ``sure`` as in Command.
     evaluate.py adds ``python``, the version of the Python it goes into ("3.10", "" where not known), and ``prefix``,
     the folder of that environment ("/usr/local", "/opt/venv", "/opt/conda/envs/x", "" where not known).
+    ``requires`` is which Pythons a project of the context takes, by its own word (">=3.9,<3.13", "^3.10").
     """
 
     manager: str
@@ -117,6 +118,7 @@ class Install:
     sure: bool = True
     python: str = ""
     prefix: str = ""
+    requires: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Base:
     ``exists``: False where the publisher's list of tags is complete for it and lacks it; ``retired``: True where the
     tag was taken away or may be; both not observed where unknown.  ``near_tags`` are tags that do exist, the likest
     first, where it never did; ``removed`` says that a retired tag is known to be gone.  ``rocm`` marks an image for
-    AMD's GPUs.
+    AMD's GPUs.  ``built_by`` is the file of the project that builds it, "" where none is known to.
     """
 
     reference: str
@@ -185,6 +187,7 @@ class Base:
     near_tags: tuple[str, ...] = ()
     removed: bool = False
     rocm: bool = False
+    built_by: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 

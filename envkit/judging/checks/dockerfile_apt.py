@@ -155,7 +155,9 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
         base = dockerfile.stages[index].base
         system = _system_of(base)
         found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", system)
-        if found is None or not base.sure or base.family not in ("os", "nvidia", "python"):
+        plain = base.family in ("os", "nvidia", "python")
+        known = plain or base.family in ("ngc", "pytorch") or base.repository == "tensorflow/tensorflow"
+        if found is None or not base.sure or not known:
             continue
         asked += not base.os.missing
         via = base.os.via or "the tag moved to it or to a newer one: docker-library/official-images, library/python"
@@ -167,7 +169,7 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
                 since, instead = _GONE.get(one.name, ({}, ""))
                 if others and one.name != _ADDS_ARCHIVES:
                     continue  # that archive may have it
-                if one.manager == "apt" and one.sure and _OF_ROS.fullmatch(one.name):
+                if one.manager == "apt" and one.sure and plain and _OF_ROS.fullmatch(one.name):
                     asked += 1
                     if not of_ros:
                         of_ros = True

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile import options, system
+from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if
+from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Step, Word
-from envkit.versions import Python
+from envkit.versions import Python, Torch
 
 # ---------------------------------------------------------------- questions
 
@@ -123,7 +125,7 @@ _HUB_SINCE = Python("3.9")  # for an older one pip takes huggingface-hub before 
 _BRINGS_ALL = frozenset({"dpkg", "conda", "mamba", "micromamba", "tar", "make", "apk", "snap", "brew", "nix", "alien"})
 
 
-def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+def program_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """A program that a RUN starts was installed before.  Source: the packages of Debian's, Ubuntu's, Python's slim and
     NVIDIA's images; the programs that releases of huggingface-hub name."""
     need_stages(dockerfile)
@@ -142,6 +144,18 @@ def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
                     {f"the newest {brought.name}": brought.span.place},
                     "call `hf` in its place: `hf download ...`, `hf auth login ...`",
                 )
+        conda = _without_conda(dockerfile, stage, facts)
+        asked += conda is not None
+        if conda is not None and ("conda", conda.span) not in told:
+            told.add(("conda", conda.span))
+            since = facts.milestone("pytorch-image-conda")
+            yield error(
+                f"{conda.text} is called, and neither {stage.base.reference} nor a step before brings it, so that the "
+                "build ends here",
+                conda.span,
+                {f"no conda in PyTorch's images since {since.release}": cited(since)},
+                "take the tag that was tested, or install into the image's own environment with pip",
+            )
         if not _plain(stage.base):
             continue
         asked += 1
@@ -157,6 +171,26 @@ def program_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
                 f"install it before: `apt-get install -y {_PROGRAMS[name]}`",
             )
     skip_if(not asked, "which programs the base holds is not known")
+
+
+def _without_conda(dockerfile: Dockerfile, stage: Stage, facts: Facts) -> Word | None:
+    """The first call of conda in an image of PyTorch's that has none: the newest, and those since a release."""
+    base, since = stage.base, Torch(facts.milestone("pytorch-image-conda").release)
+    if base.family != "pytorch" or not base.sure or base.digest:
+        return None
+    release = stack.said(base.torch)
+    if base.tag not in ("", "latest") and (not release or Torch(release) < since):
+        return None
+    for step in dockerfile.steps_of(stage.index):
+        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        if copied or any("conda" in one.name or "forge" in one.name for one in step.installs):
+            return None
+        for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+            if command.words[0].text in ("conda", "mamba") and command.sure and not forgiven(step, at):
+                return command.words[0]
+            if command.program in system.SHELLS or "/" in command.words[0].text:
+                return None
+    return None
 
 
 # What requires neither huggingface-hub nor a package that bounds it.

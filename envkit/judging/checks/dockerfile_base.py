@@ -43,7 +43,7 @@ def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """
     for stage in _bases(dockerfile):
         base = stage.base
-        if base.digest:
+        if base.digest or base.built_by:
             continue
         message = _moving(base, dockerfile, facts)
         if message:

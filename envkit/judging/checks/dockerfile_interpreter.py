@@ -164,9 +164,11 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
         row = facts.os_life(stack.said(stage.base.os))
-        if row is None or stage.base.family not in _BARE or not stage.base.sure:
+        if row is None or not stage.base.sure or stage.base.family in ("python", "conda"):
             continue
         gone_for_it = _deleted(dockerfile, stage, row)
+        if stage.base.family not in _BARE and gone_for_it is None:
+            continue  # somebody's own image may know other archives
         asked += gone_for_it is not None or row.pythons is not None
         if gone_for_it is not None and gone_for_it.span in told:
             continue
@@ -237,7 +239,7 @@ def _deleted(dockerfile: Dockerfile, stage: Stage, row: OsLifeRow) -> Install | 
     """The first package of a numbered Python that only deadsnakes had for a release of Ubuntu which has ended."""
     if not row.name.startswith("ubuntu") or row.eol is None or row.eol >= row.seen:
         return None
-    own = row.pythons or (str(row.python),)
+    own = (*(row.pythons or (str(row.python),)), ".".join((stage.base.python.value or "").split(".")[:2]))
     added = False
     for step in dockerfile.steps_of(stage.index):
         if (step.copy is not None and other_archive(step)) or (step.name == "RUN" and _OTHERWISE.search(step.value)):

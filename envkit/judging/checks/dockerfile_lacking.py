@@ -31,6 +31,9 @@ _META = pattern(
     r"ros-|ubuntu-|xfce|lxde|kali|gnome|kde|libopencv|r-base|texlive|task-|.*-desktop|.*-all(?:-dev)?|nvidia-"
 )
 _IN_FULL_PYTHON = options.names("git unzip")  # of buildpack-deps
+# Images of conda that are Debian's or Ubuntu's and end without lists.  Source: anaconda/docker-images at a32b8c1e,
+# miniconda3/debian/Dockerfile; conda-forge/miniforge-images at 01b5f660a1e4, ubuntu/Dockerfile.
+_CONDAS = options.names("continuumio/miniconda3 condaforge/miniforge3 condaforge/mambaforge")
 _IN_PYTORCH = options.names("git cmake vim sudo")  # of old or devel images
 _IN_ROCM = options.names("sudo python3-pip git vim cmake")  # of AMD's; the last three in rocm-terminal
 # What may look the lists up by itself.
@@ -69,8 +72,8 @@ def _without_lists(base: Base) -> bool:
     """Whether an image surely holds no lists of packages: those that its publisher's Dockerfile ends without."""
     if not base.sure or not re.match(r"ubuntu|debian", stack.said(base.os)):
         slim = base.family == "python" and not re.search(r"alpine|windows", base.tag)
-        return base.sure and slim and not base.os.value
-    return base.family in ("os", "nvidia", "python", "pytorch")
+        return base.sure and (slim or base.family == "pytorch") and not base.os.value
+    return base.family in ("os", "nvidia", "python", "pytorch") or base.repository in _CONDAS
 
 
 def _unlisted(steps: Sequence[Step], base: Base) -> tuple[Command, str, str] | None:
@@ -111,6 +114,8 @@ def _held(base: Base) -> frozenset[str]:
     full = base.family == "python" and "slim" not in base.tag
     if base.rocm:
         return _IN_ROCM
+    if base.repository in _CONDAS:
+        return options.names("git")
     return _IN_FULL_PYTHON if full else _IN_PYTORCH if base.family == "pytorch" else frozenset()
 
 

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
@@ -42,7 +43,7 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
     for finding in _without_any(dockerfile, facts):
         asked += 1
         yield finding
-    for finding in _bare_name(dockerfile, facts):
+    for finding in chain(_bare_name(dockerfile, facts), _on_jetson(dockerfile)):
         asked += 1
         yield finding
     skip_if(not (asked or stack.cuda_of_base(base)), "the base has no CUDA, as far as is known")
@@ -147,6 +148,33 @@ def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 },
                 f"take bitsandbytes {since.release} or newer, or the devel image",
             )
+
+
+_JETSONS = pattern(r"nv\d\d\.\d\d")  # the local version of NVIDIA's own wheels
+
+
+def _on_jetson(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """NVIDIA's wheel of torch for Jetson, which brings no CUDA, on the base for Jetson that holds none.
+
+    Source: NVIDIA, "Installing PyTorch for Jetson Platform": the wheels are for the CUDA of JetPack.
+    """
+    base = dockerfile.base
+    named = (torch.install for torch in dockerfile.torches if torch.install is not None)
+    one = next((each for each in named if _JETSONS.search(f"{each.local} {each.url}")), None)
+    plain = base.repository.endswith("nvidia/l4t-base") and stack.without_cuda(base)
+    if one is None or not plain or any(stack.toolkits(dockerfile.installs)):
+        return
+    if any(
+        step.copy is not None and (step.copy.image or step.copy.source_stage is not None) for step in dockerfile.steps
+    ):
+        return
+    yield warning(
+        f"NVIDIA's wheel of torch for Jetson loads the CUDA of JetPack, and neither {base.reference} nor the file "
+        "brings it",
+        one.span,
+        {"no CUDA in the base": f"{base.span.place}, {base.cuda.via}"},
+        "take nvcr.io/nvidia/l4t-jetpack of the same release",
+    )
 
 
 # ---------------------------------------------------------------- what OpenCV's windows load

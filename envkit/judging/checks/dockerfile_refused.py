@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.requirements import admits, allows
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, TorchRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
@@ -19,6 +19,7 @@ from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
 from envkit.versions import Python
 
 _ONE_EQUALS = pattern(r"=(?!=)")
+_LIST = pattern(r"(?:[a-z0-9-]+-)?requirements(?:-[a-z0-9-]+)?-(?:txt|in)")  # by the canonical name
 _TYPED_TWICE = pattern(r"\bpip3? install (?:-\S+ )*pip3? install\b")
 
 
@@ -54,6 +55,14 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 {"install is another project's package": "PyPI, install 1.3.5"},
                 "remove the second `pip install`",
             )
+        elif _LIST.fullmatch(one.name) and one.manager in ("pip", "uv") and not one.specifier:
+            told.add(one.span)
+            yield error(
+                "a list is named without -r, so that it is looked for as a package of that name, which there cannot "
+                "be, and the build ends here",
+                one.span,
+                fix="write `-r` before the list",
+            )
         elif _ONE_EQUALS.match(one.specifier) and "$" not in one.specifier:
             told.add(one.span)
             yield error(
@@ -81,10 +90,33 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 else "take it out of the list: `pip freeze` wrote what no index has",
             )
     named = (_of_sources(dockerfile, facts), _of_other_pythons(dockerfile), _on_musl(dockerfile, facts))
-    for finding in (*chain.from_iterable(named), *_on_old_glibc(dockerfile, facts)):
+    for finding in (*chain.from_iterable(named), *_on_old_glibc(dockerfile, facts), *_projects(dockerfile)):
         asked += 1
         yield finding
     skip_if(not asked, "pip installs no package by its name")
+
+
+def _projects(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """Each project of the context whose own word on Pythons leaves out the one that pip installs it into."""
+    told: set[Span] = set()
+    for _, step, one in _surely_installed(dockerfile):
+        heeded = one.manager == "pip" and one.python and "--ignore-requires-python" not in one.options
+        if not heeded or one.span in told or not _left_out(one.requires, one.python):
+            continue
+        told.add(one.span)
+        yield error(
+            f"{'the project' if one.name == '.' else one.name} asks for Python {one.requires}, and is installed into "
+            f"Python {_minor(one.python)}, so that the build ends here",
+            one.span,
+            {f"it asks for Python {one.requires}": one.url, f"Python {_minor(one.python)}": step.span.place},
+            f"take a Python that it asks for, or let Python {_minor(one.python)} in where the project does run with it",
+        )
+
+
+def _left_out(requires: str, python: str) -> bool:
+    """Whether each patch release of a Python is left out; pip compares all three numbers."""
+    patches = (python,) if python.count(".") > 1 else (f"{python}.1", f"{python}.99")
+    return bool(requires) and "|" not in requires and all(admits(requires, one) is False for one in patches)
 
 
 def _of_other_pythons(dockerfile: Dockerfile) -> Iterator[Finding]:

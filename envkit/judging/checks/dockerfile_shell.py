@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, inside, need_stages
-from envkit.judging.checks._outcomes import found, skip_if, warning
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.model import Finding, Severity
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Step
@@ -55,17 +55,35 @@ def conda_activate_fails(dockerfile: Dockerfile) -> Iterator[Finding]:
     skip_if(not asked, "no RUN activates an environment by `conda activate`")
 
 
+_OF_BASH = frozenset({"declare", "mapfile", "popd", "pushd", "readarray", "shopt", "source"})
+
+
 def run_needs_bash(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """`source` stands in no RUN whose shell is dash.  Source: dash(1), which has `.` and no `source`."""
+    """What bash alone knows stands in no RUN whose shell is dash.  Source: dash(1), which has neither these commands
+    nor process substitution."""
     asked = 0
     for step, at, command, dash, told in _commands(dockerfile):
         asked += dash
-        if command.words[0].text != "source" or not dash or told:
+        if not dash:
             continue
-        why = "/bin/sh of the base is dash, which has no `source`"
-        fix = 'write `.` in its place, or `SHELL ["/bin/bash", "-c"]` before this RUN'
-        yield _unknown(step, at, why, "what follows runs without it", fix)
+        name, fix = command.words[0].text, 'write `SHELL ["/bin/bash", "-c"]` before this RUN'
+        if _substitutes(command):
+            yield error(
+                "/bin/sh of the base is dash, which has no process substitution, so that the build ends here",
+                command.span,
+                fix=fix,
+            )
+        elif name in _OF_BASH and not told:
+            why = f"/bin/sh of the base is dash, which has no `{name}`"
+            fix = 'write `.` in its place, or `SHELL ["/bin/bash", "-c"]` before this RUN' if name == "source" else fix
+            yield _unknown(step, at, why, "what follows runs without it", fix)
     skip_if(not asked, "no RUN is known to have dash for its shell")
+
+
+def _substitutes(command: Command) -> bool:
+    """Whether a command takes what another prints for a file: ``<(...)``."""
+    taken = (*command.words, *(redirect.target for redirect in command.redirects))
+    return any(word.raw.startswith(("<(", ">(")) for word in taken)
 
 
 def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:

@@ -347,7 +347,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
         return ""
     if _by_pip_then_conda(before, install) and before.prefix == after.prefix and after.prefix:
         return after.span.place  # conda does not look at what pip installed, and brings a build of its own
-    if before.method == "base" and unreleased(old) and not new and _chosen_by_another(after):
+    if unreleased(old) and not new and _chosen_by_another(after):
         return after.span.place  # which comes only where NVIDIA's own build is not enough
     if not (old or new) and before.method != "base" and _chosen_by_another(after):
         return after.span.place  # which comes only where it is another one

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import nightly, variant_of
+from envkit.dockerfile.torches import cuda_of, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
@@ -179,6 +179,8 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
     if any(not each.version and variant_of(each.index) in ("", one.local) for each in mine):
         return True
     base = dockerfile.base
+    if one.name != "torch" and base.family == "pytorch":  # its images hold those that go with their torch
+        return not one.local or cuda_of(one.local) in ("", stack.said(base.torch_cuda))
     return not base.torch.is_unsupported and stack.said(base.torch) in ("", one.version, f"{one.version}+{one.local}")
 
 
