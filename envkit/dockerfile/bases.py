@@ -7,16 +7,25 @@ leave out stays unobserved with the reason.  A value that an image surely does n
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 
+from envkit.dockerfile.published import (
+    CUDNN,
+    NOT_LETTER,
+    bare_cudnn,
+    fact,
+    of_no_release,
+    published,
+    pytorch_exists,
+    row_of,
+)
 from envkit.facts import BaseImageRow, Facts, ImageTag
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Base
-from envkit.versions import Cuda, Torch
+from envkit.versions import Cuda
 
 TAG = "the tag says so"
 
@@ -64,30 +73,28 @@ def split(reference: str) -> Reference:
 
 # ---------------------------------------------------------------- what any tag may say
 
-_NOT_LETTER = r"(?<![a-zA-Z])"
 # "cuda:1.4.0" is the image's own release: no image is of a CUDA with one digit below 7.
 _CUDA_DOTTED = pattern(
-    _NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
+    NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
 )
-_CUDA_SHORT = pattern(_NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
-_CUDNN = pattern(_NOT_LETTER + r"cudnn[-_]?v?([0-9](?:\.[0-9]{1,2}){0,3})?(?![0-9])", re.I)
+_CUDA_SHORT = pattern(NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
 _OS = pattern(
-    _NOT_LETTER + r"(ubuntu|debian|rockylinux|rocky|centos|ubi|almalinux|oraclelinux|amzn|amazonlinux|fedora|alpine)"
+    NOT_LETTER + r"(ubuntu|debian|rockylinux|rocky|centos|ubi|almalinux|oraclelinux|amzn|amazonlinux|fedora|alpine)"
     r"[-_:]?([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])",
     re.I,
 )
 _PYTHON = pattern(
-    _NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(?:(3)\.?(1?[0-9])|(2)\.?(7))(\.[0-9]{1,2})?(?![0-9])", re.I
+    NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(?:(3)\.?(1?[0-9])|(2)\.?(7))(\.[0-9]{1,2})?(?![0-9])", re.I
 )
 _TORCH = pattern(
-    _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)(?:[-_]release)?[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])",
+    NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)(?:[-_]release)?[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])",
     re.I,
 )
-_TORCH_SHORT = pattern(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
+_TORCH_SHORT = pattern(NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
 _LEADING_CUDA = pattern(r"((?![1-6]\.)[0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
 _LEADING_TORCH = pattern(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
 _OTHER_RELEASE = pattern(r"torchserve|torchvision|lightning")  # whose tags tell their own release
-_ROCM = pattern(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
+_ROCM = pattern(NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
 _ROCM_NAME = pattern(r"^rocm/|/rocm(?:$|[-_])|[-_]rocm$")
 _CPU = pattern(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
 _FLAVORS = ("devel", "runtime", "base")
@@ -188,7 +195,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
         found = _LEADING_CUDA.match(text)
         cuda = found[1] if found else ""
     rocm = bool(_ROCM.search(text) or _ROCM_NAME.search(reference.path))
-    cudnn = _CUDNN.search(text)
+    cudnn = CUDNN.search(text)
     flavor = _flavor(text) if cuda else ""
     why = f"{where} does not say" if text else "there is no tag"
     base = replace(
@@ -224,10 +231,10 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     base = _plain(base, reference, facts)
     found = _NVIDIA.match(tag)
     flavor, words = _flavor(tag), tag.split("-")
-    row = _row(f"nvidia/cuda:{tag}", facts)
+    row = row_of(f"nvidia/cuda:{tag}", facts)
     system = _os(tag, facts) or _label(words)
     if not system and row is not None and row.row.os is not None:
-        base = replace(base, os=Observed.of(row.row.os, _fact(row)))
+        base = replace(base, os=Observed.of(row.row.os, fact(row)))
     elif system:
         base = replace(base, os=Observed.of(system, via))
     if reference.path.endswith("nvidia/opengl"):  # numbered after its libglvnd
@@ -241,15 +248,15 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
             base = replace(base, retired=Observed.of(True, via), removed=True)
         return _compilers(base, flavor, via)
     cuda = found[1]
-    cudnn = _CUDNN.search(tag)
+    cudnn = CUDNN.search(tag)
     if cudnn is None:
         version = _none(f"{via} has no cudnn") if flavor else Observed[str].lost("the tag names no flavor")
     elif cudnn[1]:
         version = Observed.of(cudnn[1], via)
     elif row is not None and row.row.cudnn is not None:
-        version = Observed.of(str(row.row.cudnn), _fact(row))
+        version = Observed.of(str(row.row.cudnn), fact(row))
     else:
-        major = _bare_cudnn(facts)
+        major = bare_cudnn(facts)
         version = _said(major, "the facts do not know the cuDNN of this tag", f"{via}; all tags of its form hold it")
     no_torch, flavors = _none("nvidia/cuda holds no torch"), _said(flavor, "the tag names no flavor", via)
     base = replace(base, cuda=Observed.of(cuda, via), cudnn=version, flavor=flavors)
@@ -257,7 +264,7 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     if system.startswith("ubuntu"):
         base = replace(base, python=_none("nvidia/cuda holds no Python on Ubuntu"))
     if _official(reference) and base.sure and reference.path == "nvidia/cuda":
-        exists, near = _exists(tag, cuda, row, facts)
+        exists, near = published(tag, cuda, row, facts)
         base = _retired(replace(base, exists=exists, near_tags=near), row)
     return _compilers(base, flavor, via)
 
@@ -271,21 +278,13 @@ def _label(words: list[str]) -> str:
     return next((word for word in words if re.fullmatch(r"(?:cm|azl|opensuse|amzn|ubi|centos)[0-9]+", word)), "")
 
 
-def _row(reference: str, facts: Facts) -> ImageTag | None:
-    return facts.image_tag(reference) or facts.old_image_tag(reference)
-
-
-def _fact(tag: ImageTag) -> str:
-    return f"facts: {tag.reference} [{tag.row.source}; seen {tag.row.seen}]"
-
-
 def _retired(base: Base, row: ImageTag | None) -> Base:
     """``base`` with whether its publisher retired the tag, and whether it is known to be gone."""
     if row is None or row.row.retired is None:
         return replace(base, retired=Observed.lost("the facts do not say"))
     removed = row.row.removed is True
     gone = f"; {row.row.note}" if removed else ""
-    return replace(base, retired=Observed.of(row.row.retired, _fact(row) + gone), removed=removed)
+    return replace(base, retired=Observed.of(row.row.retired, fact(row) + gone), removed=removed)
 
 
 def _compilers(base: Base, flavor: str, via: str) -> Base:
@@ -295,74 +294,10 @@ def _compilers(base: Base, flavor: str, via: str) -> Base:
     return replace(base, nvcc=there, compiler=there)
 
 
-def _bare_cudnn(facts: Facts) -> str:
-    """The major of cuDNN in tags that say "cudnn" without a number, where all known ones agree."""
-    majors = {
-        row.cudnn.major for row in facts.images if row.cudnn is not None and any("-cudnn-" in tag for tag in row.tags)
-    }
-    return str(majors.pop()) if len(majors) == 1 else ""
-
-
 def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
     variables = {**_GPU, "CUDA_VERSION": cuda, "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{PATH}"}
     library_path = facts.library_path("nvidia/cuda", Cuda(cuda))
     return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
-
-
-_Published = tuple[Observed[bool], tuple[str, ...]]  # whether a tag ever was; where not, the likest that were
-
-
-def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Published:
-    """Whether a tag of nvidia/cuda was ever published; that it was not is said only where the lists are complete."""
-    if row is not None:
-        return Observed.of(True, _fact(row)), ()
-    unknown: _Published = Observed.lost("the facts do not list the tags of this CUDA"), ()
-    version, minor = Cuda(cuda), Cuda(cuda).upto(2)
-    lists = {str(known): tags for known, tags in facts.whole_lists.items()}
-    cudnn, majors = _CUDNN.search(tag), _cudnns(minor, facts)
-    if cudnn is not None and cudnn[1] and majors and cudnn[1].partition(".")[0] not in majors:
-        mine = (tags for known, tags in lists.items() if Cuda(known).upto(2) == minor)
-        return _never(tag, frozenset[str]().union(*mine))
-    if _FLAVORED.fullmatch(tag) and version.major <= _last_alias(facts):
-        return unknown  # NVIDIA's own Dockerfiles name none of these aliases, of which some were published
-    if cuda in lists:
-        return _never(tag, lists[cuda])
-    listed = [known for known in lists if Cuda(known).upto(2) == minor]
-    whole = len(cuda.split(".")) == 3
-    if listed:
-        if any(len(known.split(".")) == 2 for known in listed):
-            return unknown  # two numbers were enough in those days; which aliases there were is not known
-        # where all versions have three numbers there are no tags with two, nor any of an update that was passed over
-        if not whole or version < max(Cuda(known) for known in listed):
-            return _never(tag, frozenset[str]().union(*(lists[known] for known in listed)))
-    newer = [known for known in lists if Cuda(known) > version]
-    toolkits = facts.toolkits(minor)
-    if not newer or toolkits is None or (toolkits and not whole) or version in toolkits:
-        return unknown
-    return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
-
-
-def _cudnns(minor: Cuda, facts: Facts) -> set[str]:
-    """The majors of cuDNN in the known tags of a CUDA, empty where one of them names none: no other was published."""
-    known = (*facts.images, *facts.images_old)
-    rows = [row for row in known if row.image == "nvidia/cuda" and row.cuda.upto(2) == minor]
-    named = [found[1] for row in rows for tag in row.tags if (found := _CUDNN.search(tag)) is not None]
-    return {major.partition(".")[0] for major in named} if all(named) else set()
-
-
-_FLAVORED = pattern(r"[0-9]+(?:\.[0-9]+)+(?:-cudnn[0-9.]*)?-(?:base|runtime|devel)")  # no system
-
-
-def _last_alias(facts: Facts) -> int:
-    """The newest major of CUDA of which a tag is known that names no system."""
-    return max(
-        (cuda.major for cuda, tags in facts.whole_lists.items() if any(map(_FLAVORED.fullmatch, tags))), default=0
-    )
-
-
-def _never(tag: str, tags: frozenset[str]) -> _Published:
-    near = difflib.get_close_matches(tag, sorted(tags), 3, 0.6)
-    return Observed.of(False, "NVIDIA's list of tags does not have it"), tuple(near)
 
 
 # ---------------------------------------------------------------- pytorch/pytorch
@@ -396,7 +331,7 @@ def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
     base = replace(base, flavor=Observed.of(flavor, via), variables={**variables, "PYTORCH_VERSION": torch})
     base = _beside(base, torch, flavor, facts)
     if not reference.registry and base.sure:
-        exists, near = _pytorch_exists(tag, torch, cuda, cudnn or "", facts)
+        exists, near = pytorch_exists(tag, torch, cuda, cudnn or "", flavor, facts)
         base = replace(base, exists=exists, near_tags=near)
     return base
 
@@ -413,35 +348,6 @@ def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
         compiler = Observed.of(gcc, via) if gcc is not None and flavor else Observed[bool].lost(why)
         nvcc = Observed.of(False, "runtime flavor") if flavor else Observed[bool].lost("the tag names no flavor")
     return replace(base, python=_said(python, why, via), os=_said(system, why, via), compiler=compiler, nvcc=nvcc)
-
-
-def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> _Published:
-    """Whether a tag of pytorch/pytorch was ever published.
-
-    The images pack the wheels of a release, one image for a CUDA that it was built for ("A.B"), with the major of the
-    cuDNN of that build; this holds for the releases that the table of builds knows whole (``Facts.torches``).
-    """
-    row = facts.image_tag(f"pytorch/pytorch:{tag}")
-    if row is not None:
-        return Observed.of(True, _fact(row)), ()
-    builds = [build for build in facts.torches if str(build.torch) == torch]
-    if len(torch.split(".")) == 2:
-        known = Torch(torch)
-        if known < facts.torches[0].torch.upto(2):
-            return Observed.lost("the facts do not list the tags of this release"), ()
-        builds = [build for build in facts.torches if build.torch.upto(2) == known]
-    if not builds:
-        return Observed.lost("the facts do not list the tags of this release"), ()
-    if len(torch.split(".")) == 3:
-        fitting = [build for build in builds if str(build.cuda) == cuda and build.published is not False]
-        if any(not cudnn or build.cudnn is None or str(build.cudnn.major) == cudnn for build in fitting):
-            return Observed.lost("the tag has the right form, but the facts do not list it"), ()
-    made = [
-        f"{build.torch}-cuda{build.cuda}-cudnn{build.cudnn.major}-{_flavor(tag)}"
-        for build in builds
-        if build.cudnn is not None and build.published
-    ]
-    return Observed.of(False, f"the builds of torch {torch} [{builds[0].source}]"), tuple(made[:4])
 
 
 # ---------------------------------------------------------------- NVIDIA's other images
@@ -880,23 +786,6 @@ def _family(reference: Reference) -> tuple[str, Reader]:
     return "unknown", _plain
 
 
-_UBUNTU = pattern(r"ubuntu[-_:]?([0-9]{2})\.?([0-9]{2})(?![0-9])")
-_MONTHS = ("04", "10")  # of every release but 6.06
-
-
-def _of_no_release(base: Base, reference: Reference) -> Base:
-    """``base`` as one that never was, where its publisher names systems and it names an Ubuntu that never was."""
-    named = base.family in ("os", "nvidia", "pytorch") and base.sure and not base.digest and not base.exists.value
-    short = re.fullmatch(r"([0-9]{2})(?:\.4)?", reference.tag) if base.repository == "ubuntu" else None
-    if named and short is not None:
-        never = Observed.of(False, "tags of Ubuntu name the year and the month with two digits each")
-        return replace(base, exists=never, near_tags=(f"{short[1]}.04",))
-    found = _UBUNTU.search(f"{reference.name}:{reference.tag}")
-    if found is None or not named or found[2] in _MONTHS or found[0].endswith("6.06"):
-        return base
-    return replace(base, exists=Observed.of(False, "Ubuntu's releases are of April and October"), near_tags=())
-
-
 def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platform: str = "") -> Base:
     """The external image ``reference`` and what it holds.
 
@@ -918,6 +807,6 @@ def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platfor
     if "$" in parts.path:
         return _plain(replace(found, sure=False), parts, facts)
     family, read = _family(parts)
-    read_base = _of_no_release(read(replace(found, family=family), parts, facts), parts)
+    read_base = of_no_release(read(replace(found, family=family), parts, facts), parts.name)
     named = _official_name(parts)
     return _held(read_base, named if "/" not in named else parts.repository, parts, facts)

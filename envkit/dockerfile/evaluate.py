@@ -563,7 +563,7 @@ class _Reader:
             if pin is not None and not install.version and install.manager != "conda":
                 install = replace(install, version=pin.version, local=install.local or pin.local)
             torch = torches.of_install(install, near, base, self.facts, arm=arm)
-            if not _satisfied(install, state.torches, torch, self.facts):
+            if not torches.satisfied(install, state.torches, torch, self.facts):
                 state.torches.append(torch)
         if base is not None:
             self._brought_along(installs, base, state)
@@ -856,36 +856,6 @@ def _size(instruction: Instruction) -> int:
 def _decides(install: Install) -> tuple[object, ...]:
     """What makes two installs say the same of the torch that another one gets."""
     return install.manager, install.name, install.prefix, install.constraint, bool(install.version or install.specifier)
-
-
-def _satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts) -> bool:
-    """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
-    if install.manager not in ("pip", "uv") or install.url or not before:
-        return False
-    there = before[-1]
-    if {"--force-reinstall", "--target"} & install.options:
-        return False
-    # To upgrade is to look for a newer one; the same release of the default index is older than any of its builds.
-    pinned_again = install.version == there.version.value and not (install.index or install.extra_indexes)
-    if "--upgrade" in install.options and not (install.manager == "pip" and pinned_again and not install.find_links):
-        return False
-    # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
-    if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
-        return False
-    if install.local and f"{install.version}+{install.local}" == there.version.value:
-        return True
-    if install.local:
-        return False if there.cuda.value != torch.cuda.value else install.version == there.version.value
-    if install.version:
-        return install.version == there.version.value
-    if not install.specifier:
-        return True
-    if there.version.value is None:
-        if there.install is None or there.method not in ("pip", "uv"):
-            return there.method == "base"  # its version is not known, but a range rarely excludes it
-        newest = torches.newest_for(there.install, torches.variant_of(there.install.index) or None, facts)
-        return bool(newest) and allows(install.specifier, newest) is True
-    return allows(install.specifier, there.version.value) is True
 
 
 def _started(argv: tuple[str, ...], written: Text, span: Span, state: _State, seen: Env) -> tuple[Command, ...]:

@@ -293,3 +293,33 @@ def _named(variant: str, via: str) -> Observed[str]:
 def _default(index: str) -> bool:
     """Whether an index is the default one or a whole mirror of it: by custom their address ends in "simple"."""
     return bool(re.search(r"/simple/?$", index))
+
+
+def satisfied(install: Install, before: list[Torch], torch: Torch, facts: Facts) -> bool:
+    """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
+    if install.manager not in ("pip", "uv") or install.url or not before:
+        return False
+    there = before[-1]
+    if {"--force-reinstall", "--target"} & install.options:
+        return False
+    # To upgrade is to look for a newer one; the same release of the default index is older than any of its builds.
+    pinned_again = install.version == there.version.value and not (install.index or install.extra_indexes)
+    if "--upgrade" in install.options and not (install.manager == "pip" and pinned_again and not install.find_links):
+        return False
+    # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
+    if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
+        return False
+    if install.local and f"{install.version}+{install.local}" == there.version.value:
+        return True
+    if install.local:
+        return False if there.cuda.value != torch.cuda.value else install.version == there.version.value
+    if install.version:
+        return install.version == there.version.value
+    if not install.specifier:
+        return True
+    if there.version.value is None:
+        if there.install is None or there.method not in ("pip", "uv"):
+            return there.method == "base"  # its version is not known, but a range rarely excludes it
+        newest = newest_for(there.install, variant_of(there.install.index) or None, facts)
+        return bool(newest) and allows(install.specifier, newest) is True
+    return allows(install.specifier, there.version.value) is True
