@@ -29,7 +29,7 @@ def written(folder: Path, rank: int, made: Sequence[Mapping[str, Any]], **still:
     """The files of one rank of a job of two, as the companion writes them; ``still`` are fields of its last look."""
     folder.mkdir(exist_ok=True)
     backend, world = still.pop("backend", "nccl"), still.pop("world", 2)
-    host, joined = still.pop("host", "one"), still.pop("joined", True)
+    host, joined, ended = still.pop("host", "one"), still.pop("joined", True), still.pop("ended", False)
     rows: list[Mapping[str, Any]] = [{"e": "rank", "rank": rank, "world": world, "pid": 100 + rank, "host": host}]
     if joined:
         rows.append({"e": "group", "g": "0", "ranks": list(range(world)), "backend": backend, "default": True})
@@ -37,11 +37,12 @@ def written(folder: Path, rank: int, made: Sequence[Mapping[str, Any]], **still:
     for call in made:
         number, call = done + 1, dict(call)
         left = call.pop("left", True)
-        numbered = call["op"] not in ("recv", "send", "init_process_group")
+        numbered = call["op"] not in ("recv", "send", "init_process_group", "destroy_process_group")
         seq += numbered
         rows.append({"e": "in", "n": number, "g": "0", "at": AT, **({"s": seq} if numbered else {}), **call})
         rows += [{"e": "out", "n": number}] if left else []
         done = number + left
+    rows += [{"e": "end"}] if ended else []
     (folder / f"ranks-{host}-{100 + rank}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if still:
         frames = still.pop("main", SPOT)
@@ -290,6 +291,44 @@ def test_a_rank_that_ended_early_is_the_cause_of_the_other_ones_lost_connection(
     assert "rank 1 came to its end after all_reduce" in cause(tmp_path, hung=False, events=(*events, lost))
     written(tmp_path, 1, [all_reduce(), all_reduce()])  # the twin: it had done all that the other did
     assert told(tmp_path, hung=False, events=(*events, lost)) is None
+
+
+DESTROY = {"op": "destroy_process_group"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "others", "teardown"),
+    [
+        ("gloo", [all_reduce(), DESTROY], True),
+        ("nccl", [all_reduce(), DESTROY], False),  # NCCL's waits for the other ranks
+        ("gloo", [all_reduce(), all_reduce(), DESTROY], False),  # a rank that had more to do
+        ("gloo", [all_reduce(), {**DESTROY, "left": False}], True),  # both
+    ],
+)
+def test_a_job_over_gloo_that_is_done_and_hangs_where_torch_takes_it_down_is_no_desync(
+    tmp_path: Path, backend: str, others: list[dict[str, Any]], teardown: bool
+) -> None:
+    left = others[-1].get("left", True)
+    written(tmp_path, 0, others, backend=backend, ended=left)
+    written(tmp_path, 1, [all_reduce(), {**DESTROY, "left": False}], backend=backend)
+    found = told(tmp_path)
+    assert found is not None and (found.cause_class == "program-bug") is teardown
+    who = "rank 1 does" if left else "ranks 0, 1 do"
+    said = f"{who} not come out of destroy_process_group at /w/train.py:40 in step: all ranks had done the same"
+    assert found.cause.startswith(said) is teardown and ("os._exit(0)" in found.fix) is teardown
+
+
+@pytest.mark.parametrize(("ended", "teardown"), [(True, True), (False, False)])
+def test_a_rank_that_aborts_once_its_program_is_done_is_told_and_one_that_aborts_before_is_not(
+    tmp_path: Path, ended: bool, teardown: bool
+) -> None:
+    written(tmp_path, 0, [all_reduce()], backend="gloo", ended=True)
+    written(tmp_path, 1, [all_reduce()], backend="gloo", ended=ended)
+    events = [{"event": "start", "pid": 100 + rank} for rank in (0, 1)]
+    found = told(tmp_path, hung=False, events=(*events, {"event": "child", "child": 101, "exit": -6}))
+    assert (found is not None) is teardown
+    if found is not None:
+        assert found.cause.startswith("rank 1 aborted after the program had come to its end: all ranks had done")
 
 
 def test_ranks_that_never_joined(tmp_path: Path) -> None:

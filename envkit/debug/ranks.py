@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -99,7 +100,8 @@ class Rank:
     """All that is known of one rank.
 
     ``main`` is its main thread's stack, the innermost frame last, and ``doing`` what it does by it, in the supervisor's
-    words; ``raised`` is the exception that ended it and ``raised_in`` its frames; ``gone`` that its process is no more.
+    words; ``raised`` is the exception that ended it and ``raised_in`` its frames; ``ended`` that its program came to
+    its end, which Python wrote before it took itself down, and ``gone`` that its process is no more.
     """
 
     rank: int
@@ -116,6 +118,7 @@ class Rank:
     raised_in: tuple[PythonFrame, ...] = ()
     raised_at: float = 0.0
     exit: int | None = None
+    ended: bool = False
     gone: bool = False
     doing: str = ""
 
@@ -231,7 +234,8 @@ def _rank(rows: Sequence[Mapping[str, Any]], still: Mapping[str, Any]) -> Rank |
         calls=tuple(calls[key] for key in sorted(calls)),
         models=_models(rows, still),
         main=frames,
-        gone=any(row.get("e") == "end" for row in rows),
+        ended=(ended := any(row.get("e") == "end" for row in rows)),
+        gone=ended,
     )
 
 
@@ -315,8 +319,15 @@ def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Dia
         return None
     differs = _gradients(ranks, hung) or _order(ranks)
     if differs or not hung:
-        return differs or _left(ranks)
-    waits = _gone(ranks) or _absent(ranks) or _messages(ranks) or _behind(ranks) or _unanswered(ranks)
+        return differs or _left(ranks) or _torn_down(ranks, hung)
+    waits = (
+        _torn_down(ranks, hung)
+        or _gone(ranks)
+        or _absent(ranks)
+        or _messages(ranks)
+        or _behind(ranks)
+        or _unanswered(ranks)
+    )
     return waits or _recorded(ranks, found) or _apart(ranks) or _same(ranks)
 
 
@@ -513,6 +524,45 @@ def _desync(
     cause = f"collective {seq} of {_name(group)} is not the same on all ranks, their {what} differ: {'; '.join(said)}"
     follow = "TORCH_DISTRIBUTED_DEBUG=DETAIL lets torch compare the collectives and raise at the first that differs"
     return Diagnosis(cause + _failed(ranks), "rank-desync", fixes[what], (follow,))
+
+
+_FIX_TEARDOWN = (
+    "end each rank without it once the work is saved and all have met: dist.barrier(), then sys.stdout.flush() and "
+    "os._exit(0)"
+)
+
+
+def _torn_down(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
+    """A job over gloo that has done its work, and whose rank hangs or aborts while torch takes gloo's threads down.
+
+    ProcessGroupGloo's destructor joins its threads while it holds Python's lock, and one of them may want that lock
+    (torch 2.6 on busy processors: four of five jobs hung in destroy_process_group, and three of twelve that did not
+    call it aborted at their end; https://github.com/pytorch/pytorch/issues/190489).
+    """
+    caught = [
+        rank
+        for rank in ranks
+        if (hung and (call := rank.open) and call.op == "destroy_process_group")
+        or (not hung and rank.ended and rank.exit == -signal.SIGABRT and rank.open is None)
+    ]
+    groups = _groups(ranks)
+    done = all(
+        len({max(rank.issued(group.name), default=0) for rank in ranks if rank.rank in group.ranks}) == 1
+        for group in groups
+    )
+    others = all(rank in caught or (rank.gone and not rank.exit) for rank in ranks)
+    whole = len(ranks) == max(rank.world for rank in ranks)
+    gloo = any("gloo" in group.backend and group.default for group in groups)
+    if not (caught and done and others and whole and gloo) or any(rank.raised for rank in ranks):
+        return None
+    who, call = _ranks([rank.rank for rank in caught]), caught[0].open
+    if hung:
+        does = f"{'does' if len(caught) == 1 else 'do'} not come out of destroy_process_group"
+        how = f"{who} {does}{_at(call.place if call else None)}"
+    else:
+        how = f"{who} aborted after the program had come to its end"
+    why = "all ranks had done the same collectives, and what fails is how torch takes gloo's threads down"
+    return Diagnosis(f"{how}: {why}", "program-bug", _FIX_TEARDOWN, category="not-gpu-env")
 
 
 def _gone(ranks: Sequence[Rank]) -> Diagnosis | None:
