@@ -535,9 +535,9 @@ _FIX_TEARDOWN = (
 def _torn_down(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
     """A job over gloo that has done its work, and whose rank hangs or aborts while torch takes gloo's threads down.
 
-    ProcessGroupGloo's destructor joins its threads while it holds Python's lock, and one of them may want that lock
-    (torch 2.6 on busy processors: four of five jobs hung in destroy_process_group, and three of twelve that did not
-    call it aborted at their end; https://github.com/pytorch/pytorch/issues/190489).
+    ProcessGroupGloo's destructor joins its threads while it holds Python's lock, and one of them may want that lock. On
+    busy processors most jobs with it hang in destroy_process_group, and a quarter of those that do not call it abort at
+    their end (https://github.com/pytorch/pytorch/issues/190489).
     """
     caught = [
         rank
