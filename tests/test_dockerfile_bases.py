@@ -393,7 +393,16 @@ def test_images_without_cuda(reference: str, held: tuple[object, ...]) -> None:
             "runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04",
             ("11.8.0", "devel", "ubuntu22.04", "3.10", "2.1.0", "11.8"),
         ),
-        ("runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404", ("12.8.1", "?", "ubuntu24.04", "?", "2.8.0", "12.8")),
+        ("runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404", ("12.8.1", "?", "ubuntu24.04", "3.12", "2.8.0", "12.8")),
+        (
+            "runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel",
+            ("11.8.0", "devel", "ubuntu20.04", "3.10", "2.1.0", "11.8"),
+        ),
+        ("runpod/base:0.6.2-cuda12.2.0", ("12.2.0", "?", "ubuntu22.04", "?", "?", "?")),
+        ("runpod/base:0.6.3-cuda11.1.1", ("11.1.1", "?", "ubuntu20.04", "?", "?", "?")),
+        ("rapidsai/base:24.04-cuda12.2-py3.11", ("12.2", "?", "ubuntu22.04", "3.11", "?", "?")),
+        ("rapidsai/notebooks:25.12-cuda13-py3.13", ("13.0.2", "?", "ubuntu22.04", "3.13", "?", "?")),
+        ("rapidsai/base:25.10-cuda12-py3.13", ("?", "?", "ubuntu22.04", "3.13", "?", "?")),
         ("runpod/pytorch:3.10-2.0.0-117", ("?", "?", "?", "?", "?", "?")),
         (
             "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.1.0-gpu-py310-cu121-ubuntu20.04-ec2",

@@ -478,6 +478,7 @@ def _cut(command: Command, span: Span, written: str, redirect: Redirect, edits: 
 
 # ---------------------------------------------------------------- COPY
 
+_HOME = pattern(r"(?:\A|/)(~(?:/.*)?)\Z")
 _OF_SHELLS = pattern(r"(?:\|\||&&|\||;|>>?|[12]>(?:&1|.*)|&>.*|<)\Z")
 
 
@@ -487,9 +488,22 @@ def copy_has_no_shell(dockerfile: Dockerfile) -> Iterator[Finding]:
     asked = 0
     for stage in dockerfile.stages:  # BuildKit refuses a stage that nothing uses as well
         for step in stage.steps:
-            if step.copy is None or step.exec_form:
+            if step.copy is None:
                 continue
-            asked += 1
+            home = next((word for word in (*step.copy.sources, step.copy.target) if _HOME.search(word)), "")
+            asked += not step.exec_form or bool(home)
+            if home:
+                missing = home in step.copy.sources
+                yield found(
+                    f"{step.name} takes the ~ of `{home[home.index('~') :]}` for the name of a folder, because no "
+                    "shell reads its words"
+                    + (", so that the build ends here" if missing else ": the files are not in the home folder"),
+                    step.span,
+                    Severity.ERROR if missing else Severity.WARNING,
+                    "write the folder out, such as /root",
+                )
+            if step.exec_form:
+                continue
             odd = next((word for word in step.copy.sources if _OF_SHELLS.match(word)), "")
             if odd:
                 yield found(

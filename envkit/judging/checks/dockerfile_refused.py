@@ -20,6 +20,7 @@ from envkit.versions import Python
 
 _ONE_EQUALS = pattern(r"=(?!=)")
 _LIST = pattern(r"(?:[a-z0-9-]+-)?requirements(?:-[a-z0-9-]+)?-(?:txt|in)")  # by the canonical name
+_NO_VERSION = pattern(r"==(?!=)\s*(?!v\d)[a-z][\w.+-]*")  # upper case stands for what is still to be filled in
 _TYPED_TWICE = pattern(r"\bpip3? install (?:-\S+ )*pip3? install\b")
 
 
@@ -69,6 +70,14 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 f"{one.name}{one.specifier} has one =, which is no operator of a version, so that the build ends here",
                 one.span,
                 fix=f"write {one.name}={one.specifier}",
+            )
+        elif _NO_VERSION.fullmatch(one.specifier):
+            told.add(one.span)
+            yield error(
+                f"{one.name}{one.specifier} names no version, so that the build ends here",
+                one.span,
+                {"a version begins with a number": "PEP 440"},
+                f"write a release of {one.name}, or its name alone for the newest one",
             )
         elif (wheels := _without_wheel(one, dockerfile, facts)) is not None:
             told.add(one.span)

@@ -112,7 +112,7 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
                 else "write WORKDIR in place of RUN cd" if words == {"cd"}
                 else "source it in each RUN that needs it, or set what it sets by ENV" if _only_sets_up(step)
                 else "make a link in place of RUN alias: `ln -s`" if words == {"alias"}
-                else "write it into each RUN that needs it" if words <= _OF_THE_SHELL
+                else "write it into each RUN that needs it" if words <= _OF_THE_SHELL or _only_for_itself(step)
                 else ""
             )  # fmt: skip
             if fix:
@@ -141,6 +141,16 @@ def _only_sets_up(step: Step) -> bool:
     if uses and len(uses) == len(others):
         return all(file and _SETS_UP.search(file[0]) for file in files)
     return bool(files) and activates and all(file and _SETS_UP.search(file[0]) for file in files)
+
+
+def _only_for_itself(step: Step) -> bool:
+    """Whether each command of a RUN changes its shell alone, be it one way or another."""
+    return len(step.commands) > 1 and all(
+        each.words[0].text in _OF_THE_SHELL | {"cd", "export", "true", ":"}
+        or (each.words[0].text in (".", "source") and bool(each.args) and bool(_SETS_UP.search(each.args[0])))
+        or (each.program in ("conda", "mamba") and each.args[:1] == ("activate",))
+        for each in step.commands
+    )
 
 
 def _only_a_shell(command: Command, step: Step) -> bool:

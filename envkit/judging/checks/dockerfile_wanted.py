@@ -10,6 +10,7 @@ from envkit.dockerfile.torches import cuda_of, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
+from envkit.judging.checks import _torch_wants as wants
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
 from envkit.model import Finding, Severity, Span, Unknown
@@ -131,17 +132,33 @@ def torch_index_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
     told: set[tuple[str, int]] = set()
     for one in pinned:
         named = one.index or one.extra_indexes or one.find_links or "--no-index" in one.options
-        if named or _there(dockerfile, one) or (one.span.path, one.span.line) in told:
-            continue
-        told.add((one.span.path, one.span.line))
         build = one.local.partition(".")[0]
+        served = _served(one) if named else ""
+        here = (one.span.path, one.span.line)
+        if (named and (not served or build in served.split())) or _there(dockerfile, one) or here in told:
+            continue
+        told.add(here)
         yield error(
-            f"{one.name}=={one.version}+{one.local} is on no index that this command names, and the default one holds "
-            "no local versions, so that the build ends here",
+            f"{one.name}=={one.version}+{one.local} is on no index that this command names, "
+            + (f"only builds for {served}" if served else "and the default one holds no local versions")
+            + ", so that the build ends here",
             one.span,
             {f"+{one.local}": one.span.place},
-            f"add `--extra-index-url https://download.pytorch.org/whl/{build}`",
+            f"take `--index-url https://download.pytorch.org/whl/{build}`"
+            if served
+            else f"add `--extra-index-url https://download.pytorch.org/whl/{build}`",
         )
+
+
+def _served(one: Install) -> str:
+    """The builds that the indexes of a command hold, where each of PyTorch's own says one and no other is named.
+
+    An index for one build holds that alone; the page of all wheels and mirrors say none.
+    """
+    urls = [url for url in (one.index, *one.extra_indexes, *one.find_links) if url and "pypi" not in url]
+    own = [variant_of(url) for url in urls if "download.pytorch.org/whl/" in url]
+    plain = "--no-index" not in one.options and len(own) == len(urls) and all(own)
+    return " ".join(dict.fromkeys(own)) if plain else ""
 
 
 def _pages(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
@@ -205,10 +222,19 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = list(dockerfile.installs)
     commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
-    skip_if(not any(each.version for each in torches), "no exact version of torch is known")
-    asked, open_ = 0, ""
+    refused = list(_excluding(dockerfile, order, commands, facts))
+    yield from refused
+    skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
+    asked, open_ = len(refused), ""
     for at, one in enumerate(order):
-        named = not one.version and not one.specifier and not one.marker
+        bounded = wants.want_of(one, facts) if one.specifier and not one.version and one.name != "torch" else None
+        if bounded is not None:
+            asked += 1
+            excluded = list(_bounded(dockerfile, bounded, at, torches, commands))
+            yield from excluded
+            if excluded:
+                continue
+        named = not one.version and not one.marker and _takes_the_newest(one, order[:at], facts)
         last = facts.last_release(one.name, one.python) if named else ""
         free = named and (bool(last) or _lives(one, facts))
         asks = one.sure and (one.version or free) and one.manager in _FROM_INDEX
@@ -225,10 +251,10 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             continue
         asked += 1
         mine = commands.get(one.span, {})
-        for met in _met(mine, at, one, torches):
+        for met in _met(mine, at, one, torches) if not used else _near(one, torches)[-1:]:
             misfit = fit.rejects(row, version, met.version, facts) if met.version else None
             joined = together(mine, met.commands)
-            if misfit is None or (free and (met.at > at or joined)):
+            if misfit is None or (free and not used and (met.at > at or joined)):
                 continue
             severity, so = (Severity.WARNING, "") if used else _effect(dockerfile, at, one, met, joined, row.torch)
             message = misfit.message.replace("the file pins", "here is")
@@ -237,6 +263,69 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             break
     unknown_if(open_, open_, Severity.WARNING)
     skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
+
+
+def _bounded(
+    dockerfile: Dockerfile, want: wants.Want, at: int, torches: Sequence[_There], commands: Mapping[Span, Commands]
+) -> Iterator[Finding]:
+    """What comes of bounds of which each release asks for another torch than the one that is there."""
+    one = want.install
+    mine = commands.get(one.span, {})
+    for met in _met(mine, at, one, torches):
+        if not met.version or want.admits(met.version):
+            continue
+        severity, so = _effect(dockerfile, at, one, met, together(mine, met.commands), "")
+        yield found(
+            f"each release of {one.name} that {one.specifier} lets in asks for another torch ({want.asked}), and here "
+            f"is torch {met.version}{so}",
+            one.span,
+            severity,
+            f"take the {one.name} of torch {met.version}, or {want.asked} with it",
+            {f"{want.named} asks for {want.asked}": want.because, f"torch {met.version}": met.span.place},
+        )
+        return
+
+
+def _excluding(
+    dockerfile: Dockerfile, order: Sequence[Install], commands: Mapping[Span, Commands], facts: Facts
+) -> Iterator[Finding]:
+    """Two packages of one command that no torch serves both of, where torch itself is not pinned there."""
+    asked = [want for one in order if (want := wants.want_of(one, facts)) is not None]
+    told: set[Span] = set()
+    for want in asked:
+        mine = commands.get(want.install.span, {})
+        beside = [each for each in asked if together(mine, commands.get(each.install.span, {}))]
+        if any(each.install.name == "torch" and each.install.version for each in beside):
+            continue
+        pair = wants.excluding(beside, facts)
+        if pair is None or pair[1].install.span in told:
+            continue
+        told.add(pair[1].install.span)
+        if all(each.install.name in wants.MATES or _brings(dockerfile, each) for each in pair):
+            continue  # torchvision-mismatch says it
+        first, second = pair
+        yield error(
+            f"{second.named} asks for {second.asked}, and {first.named} of the same command for {first.asked}, so that "
+            f"{second.install.manager} refuses the two and the build ends here",
+            second.install.span,
+            {f"{each.named} asks for {each.asked}": f"{each.install.span.place}, {each.because}" for each in pair},
+            "take releases of the two that ask for one torch",
+        )
+
+
+def _brings(dockerfile: Dockerfile, want: wants.Want) -> bool:
+    """Whether a package brings the torch of the image along, which torchvision and torchaudio are held to."""
+    return any(each.install is not None and each.install.span == want.install.span for each in dockerfile.torches)
+
+
+def _takes_the_newest(one: Install, before: Sequence[Install], facts: Facts) -> bool:
+    """Whether the installer takes the newest release of a name: no bound is above it, and no earlier step put another
+    one there, which would be kept."""
+    if not one.specifier:
+        return True
+    rows = facts.torch_needs_of.get(one.name, ())
+    lets_in = rows and wants.open_above(one.specifier) and allows(one.specifier, rows[-1].until) is True
+    return bool(lets_in) and all(each.name != one.name for each in before)
 
 
 def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNeedRow | None:
@@ -284,21 +373,25 @@ def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, Comma
 
 def _met(mine: Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
     """The torches that a package meets: of its own command, the last one before it, then the one that stays."""
-    near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
-    if not apart(one.prefix):
-        near = near or [each for each in torches if each.at < 0]
+    near = _near(one, torches)
     joined = [each for each in near if together(mine, each.commands)]
     before = [each for each in near if each.at < at]
     yield from joined or [*before[-1:], *near[-1:]]
+
+
+def _near(one: Install, torches: Sequence[_There]) -> list[_There]:
+    """The torches of the environment of an install, or the base's."""
+    near = [each for each in torches if not each.prefix or not one.prefix or each.prefix == one.prefix]
+    return near if near or apart(one.prefix) else [each for each in torches if each.at < 0]
 
 
 def _effect(
     dockerfile: Dockerfile, at: int, one: Install, met: _There, joined: bool, wanted: str
 ) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
-    if joined:
+    if joined and "--no-deps" not in one.options:
         return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
-    if met.at > at:
+    if met.at > at and not joined:
         return Severity.WARNING, ", which is installed over the one that it was made for"
     if "--no-deps" in one.options:
         return Severity.WARNING, ", and --no-deps leaves that one in place"
