@@ -13,6 +13,7 @@ from envkit.logs.ends import (
     EXIT_0,
     ILL,
     INNOCENT,
+    PARTS,
     STEADY,
     STEPS,
     TRACKER,
@@ -58,6 +59,9 @@ _BUILT = re.compile(
 _BEGINS = re.compile(
     r"(?i)\b(?:re-?)?(?:start|launch|spawn|boot|submit|schedul|dispatch|rendezvous)(?:s|ed|ing|ting|ted)?\b"
 )
+_RUN = re.compile(r"(?i)\b(run|attempt|try|life|incarnation|generation|start)[ #:=]{0,2}(\d{1,4})\b")
+_ERROR_NAME = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w{2,60}(?:Error|Exception)\b")
+_LEAST_LEAD = 6  # characters
 _ANSWERED = re.compile(
     r"HTTP/[\d.]{1,4}\"? 2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
 )
@@ -209,12 +213,49 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     last = _last_bad(line, events, kept)
     begins = {n: shape(each.text) for n, each in kept.lines.items() if _BEGINS.search(each.text)}
     known = {form for n, form in begins.items() if n < first.number} - {()}
-    start = max((n for n, form in begins.items() if n > line.number and n >= last and form in known), default=0)
+    starts = [n for n, form in begins.items() if n > line.number and n >= last and form in known]
+    start = max([*starts, *_next_runs(line, last, kept)], default=0)
     if not start:
         return False
     before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
     after = [each for n, each in kept.work.items() if n > start]
     return max(goes_on(before, after), steady(after)) >= STEADY
+
+
+def _next_runs(line: Line, last: int, kept: _Kept) -> list[int]:
+    """The lines behind an error that name the run, attempt or life after one that is named above them."""
+    named = {
+        n: {(found[1].lower(), int(found[2])) for found in _RUN.finditer(each.text)} for n, each in kept.lines.items()
+    }
+    known: set[tuple[str, int]] = set()
+    found: list[int] = []
+    for n, runs in named.items():
+        if n > line.number and n >= last and any((name, number - 1) in known for name, number in runs - known):
+            found.append(n)
+        known |= runs
+    return found
+
+
+def served_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether what a line says of an error is said again later, behind the same words, with no error: it was tried
+    again, and nothing bad comes after that."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or stays(event) or event.has("order"):
+        return False
+    return said_later(event.line, [other for other in events if other is not event], traces, seen)
+
+
+def said_later(line: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """The same of a line."""
+    raised = _ERROR_NAME.search(line.text)
+    lead = line.text[: raised.start()] if raised else ""
+    if len(lead) < _LEAST_LEAD or not lead.endswith((": ", "- ", "| ")) or not re.search(r"\d|[./]", lead):
+        return False
+    kept = _kept(seen)
+    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+        return False
+    last = _last_bad(line, events, kept)
+    again = [each for n, each in kept.lines.items() if n > last and each.text.startswith(lead) and is_output(each)]
+    return any(not PARTS.match(each.text[len(lead) :]) for each in again)
 
 
 def works_anew(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:

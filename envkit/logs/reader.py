@@ -547,9 +547,21 @@ _TEXT_KEYS = (
     "trace", "detail", "reason", "error_message",
 )  # fmt: skip
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
-_LEVEL_KEYS = ("level", "levelname", "severity", "lvl", "severityText", "severity_text", "log_level", "loglevel")
+_LEVEL_KEYS = (
+    "level",
+    "log.level",
+    "sev",
+    "levelname",
+    "severity",
+    "lvl",
+    "severityText",
+    "severity_text",
+    "log_level",
+    "loglevel",
+)
 _PLAIN = LogMessage("")
 _DEEP = 3  # records within records
+_TELLING = re.compile(r"(?i)err|exc|fail|log|record|detail|cause|result")
 
 
 def _parts(raw: str) -> Iterator[tuple[str, LogMessage]]:
@@ -589,6 +601,8 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
         loud = record.get("level")
         held["level"] = loud.get("name") if isinstance(loud, dict) else ""
     texts = list(_texts(held, keys))
+    if not texts and isinstance(held.get("text"), str) and any(isinstance(held.get(key), str) for key in _LEVEL_KEYS):
+        texts = [held["text"]]  # a record of a logger, and no other data
     if not texts:
         return None
     about = strip(text[:start])
@@ -605,13 +619,13 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
 
 
 def _texts(held: Mapping[str, object], keys: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """The texts of a record, and of the records within it."""
+    """The texts of a record, and of the records within it that tell of an error; what was asked for is none."""
     for key in keys:
         said = held.get(key)
         if isinstance(said, str) and said.strip():
             yield said
-    for each in held.values():
-        if isinstance(each, dict) and depth < _DEEP:
+    for name, each in held.items():
+        if isinstance(each, dict) and depth < _DEEP and _TELLING.search(name):
             yield from _texts(each, keys, depth + 1)
 
 

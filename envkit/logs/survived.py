@@ -45,6 +45,7 @@ from envkit.logs.goes_on import (
     of_kill,
     open_end,
     replaced_by,
+    served_later,
     session_went_on,
     taken_over,
     went_on_as_before,
@@ -360,7 +361,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
-    general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end)
+    general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end, served_later)
     if of_kill(event, events, traces, seen) or (
         not ends_badly(event, events, seen) and any(asked(event, events, traces, seen) for asked in general)
     ):
@@ -663,7 +664,7 @@ def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], see
 def is_tabled(event: Event, seen: FileSeen) -> bool:
     """Whether it stands in a column of a table that a program prints, with another row beside it."""
     row = _COLUMN.match(event.line.text)
-    if row is None or event.line.source == "kernel" or event.line.level:
+    if row is None or event.line.source == "kernel" or event.line.level or event.line.clock:
         return False
     beside = (line for line in (*seen.head, *seen.tail) if abs(line.number - event.line.number) == 1)
     return any((other := _COLUMN.match(line.text)) is not None and other.end() == row.end() for line in beside)

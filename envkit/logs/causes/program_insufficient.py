@@ -17,6 +17,7 @@ from envkit.logs.ends import (
 from envkit.logs.goes_on import (
     carried_on,
     left_open,
+    said_later,
 )
 from envkit.logs.outcome import falls_short
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
@@ -43,6 +44,8 @@ _WRAPPER = re.compile(
     r"|scheduler is dead\. Please check|Aborting Ring\w{0,20} with |CollectiveExecutor::StartAbort "
     r"|Aborted \(core dumped\)|^Aborted$|Segmentation fault"
 )
+_NAMED = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w{2,60}(?:Error|Exception): ")
+_SPEAKER = re.compile(r"^(?!nvidia)\w{1,30}[-_][\w-]{1,40}: ")
 _ENDED_WELL = re.compile(
     r"\b(?:completed|finished|ended) (?:successfully|without errors?)\b|\bshut(?:ting)? down cleanly\b"
     r"|\b(?:job|benchmarks?|search|sweep|evaluation|study|tuning|export|conversion) (?:is |has |was )?"
@@ -117,7 +120,7 @@ _CUES = tuple(
         ("container-config", r"permission|not permitted|read-only"),
         (
             "infra",
-            r"capacity|throttl|rate limit|unauthori[sz]ed|forbidden"
+            r"\blocked\b|capacity|throttl|rate limit|unauthori[sz]ed|forbidden"
             r"|connect|network|broken pipe|socket|timed? ?out|unreachable|resolve|http|certificate|registry|refused",
         ),
         (
@@ -343,19 +346,26 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         and not ends_well(line, line, events, traces, seen)
         and not carried_on(line, line, events, traces, seen)
         and not left_open(line, events, traces, seen)
+        and not said_later(line, events, traces, seen)
     ]  # fmt: skip
     if not lines:
         return
     # "Test Error:" is a heading; what stands below it tells, where something does
     first = next((line for line in lines if not _HEADING.search(line.text)), lines[0])
     decide = "what the program did in the line before it"
-    if gpu := next((line for line in lines if _GPU.search(unquoted(line.text)) and not says_a_name(line.text)), None):
+    if gpu := next((line for line in lines if _GPU.search(unquoted(_own(line))) and not says_a_name(line.text)), None):
         why = f"a line speaks of the GPU in words that no rule knows: {shortened(gpu.text)}"
         yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, tuple(dict.fromkeys((gpu, first))), why, decide)
         return
     cause = next((name for name, cue in _CUES if cue.search(first.text)), "program-bug")
     why = f"the first line that tells of an error has no GPU in it: {shortened(first.text)}"
     yield Hypothesis(INNOCENT, cause, Strength.FALLBACK, (first, *_caused(first, story)), why, decide)
+
+
+def _own(line: Line) -> str:
+    """What a line says of an error, without the names of who says so: what stands before an exception or a colon."""
+    raised = _NAMED.search(line.text)
+    return line.text[raised.start() :] if raised else _SPEAKER.sub("", line.text)
 
 
 def _caused(line: Line, story: Story) -> list[Line]:
