@@ -26,9 +26,10 @@ _NONE_OF = re.compile(r"\b\w{1,30}=0\b")  # "ignored=0" tells that nothing was
 # words that no program ends with that ended well
 _BAD_END = re.compile(
     r"(?i)\berrors?\b|\bfail|\babort|\bexit(?!.{0,12}\b0\b)|\bgiving up\b|\bcannot\b|\bunable\b|\brefus|\bterminat"
-    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|because|on|with)\b"
+    r"|\bkill|\bfatal\b|\bcrash|\bpanic|\bstopp(?:ed|ing) (?:after|at|because|before|on|short|with)\b"
     r"|\bno\b.{0,80}\b(?:device|platform|gpu|adapter|card|driver|accelerator)s? "
     r"(?:was |were )?(?:found|detected|available)\b"
+    r"|\bdid not (?:come|start|load|fit|finish|complete|work|answer|respond|succeed)\b"
     r"|\bnot (?:available|supported|found)\b|\bmissing\b|\bHTTP/[\d.]{1,4}\"? 5\d\d\b|\| 5\d\d \|"
 )
 # words by which a program says that it will not go on, whatever else stands beside them
