@@ -37,6 +37,7 @@ from envkit.facts.rows import LinkRow as LinkRow
 from envkit.facts.rows import MetadataRefusedRow as MetadataRefusedRow
 from envkit.facts.rows import MilestoneRow as MilestoneRow
 from envkit.facts.rows import NcclRow as NcclRow
+from envkit.facts.rows import NeedsPythonRow as NeedsPythonRow
 from envkit.facts.rows import NgcRow as NgcRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
 from envkit.facts.rows import OsRow as OsRow
@@ -263,6 +264,7 @@ class Facts:
     glibc_only = _table(GlibcOnlyRow, "glibc_only")  # What has no wheel for Alpine, and no source
     milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
     source_pythons = _table(SourcePythonRow, "source_python")  # Which Python the newest source of a package asks for
+    needs_pythons = _table(NeedsPythonRow, "needs_python")  # Which Pythons much used packages ask for
     wheel_pages = _table(WheelPageRow, "wheel_page")  # Up to which torch a page of wheels goes
     source_archs = _table(SourceArchRow, "source_arch")  # What sources are compiled for, whichever the toolkit
     package_archs = _table(PackageArchRow, "package_arch")  # Which GPUs a package's wheels have code for
@@ -271,10 +273,8 @@ class Facts:
     oses = _table(OsRow, "os")  # Every distribution release, by name
     ngcs = _table(NgcRow, "ngc")  # Images of NVIDIA's own PyTorch builds, by tag
     tools = _table(ToolRow, "tool")  # Where debugging tools come from, by tool
-    # Published vulnerabilities of the NVIDIA Container Toolkit, by CVE
-    toolkit_faults = _table(ToolkitFaultRow, "toolkit_fault")
-    # What releases of the NVIDIA Container Toolkit broke, by id
-    toolkit_regressions = _table(ToolkitRegressionRow, "toolkit_regression")
+    toolkit_faults = _table(ToolkitFaultRow, "toolkit_fault")  # Vulnerabilities of the Container Toolkit, by CVE
+    toolkit_regressions = _table(ToolkitRegressionRow, "toolkit_regression")  # What its releases broke, by id
     variants = _table(VariantRow, "variant")  # Distributions that share an import package, by its name
     dependencies = _table(DependencyRow, "dependency")  # What torch cannot do without a distribution that it requires
     known_bad = _table(KnownBadRow, "known_bad")  # Combinations that version order alone would let pass, by id

@@ -631,6 +631,17 @@ class WheelPythonRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class NeedsPythonRow(Sourced):
+    """Which Pythons the files of one package's final releases from ``since`` to ``until`` (both included) ask for
+    (Requires-Python)."""
+
+    package: str
+    since: str
+    until: str
+    requires: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
     """What the newest release of an installer ``needs`` ("python", "glibc", or "terms" to accept), and the ``least``
     version of it."""

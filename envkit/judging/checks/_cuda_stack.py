@@ -79,7 +79,7 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     near = _from_its_step(dockerfile, install)
     if any(not each.path.endswith(".whl") for each in own(dockerfile.unread)):
         return None
-    if any(one.name in _PINNING and _held_back(one) for one in near):
+    if any(one.name in _PINNING and held_back(one) for one in near):
         return None
     tag, rows = _tag(install), _rows(facts)
     fitting = [
@@ -136,12 +136,12 @@ def held_to_unknown(one: Install, facts: Facts) -> bool:
     """Whether it asks for one torch, and which one that is nobody read."""
     return (
         one.name in _PINNING
-        and _held_back(one)
+        and held_back(one)
         and not (one.version and (facts.torch_need(one.name, one.version) or facts.torches_of(one.name, one.version)))
     )
 
 
-def _held_back(install: Install) -> bool:
+def held_back(install: Install) -> bool:
     """Whether what asks for a package lets its newest release not in: lower bounds alone do."""
     return bool(install.version or install.url or not _LOWER_BOUNDS.fullmatch(install.specifier))
 

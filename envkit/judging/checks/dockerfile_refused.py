@@ -8,7 +8,7 @@ from itertools import chain
 
 from envkit.dockerfile.requirements import admits, allows
 from envkit.dockerfile.tree import cloned
-from envkit.facts import Facts, MetadataRefusedRow, RefusedRow, TorchRow, WheelPythonRow
+from envkit.facts import Facts, MetadataRefusedRow, NeedsPythonRow, RefusedRow, TorchRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
@@ -87,6 +87,15 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 one.span,
                 {f"{one.name} from {wheels.since} to {wheels.until}": cited(wheels)},
                 f"take a Python from {wheels.pythons[0]} to {wheels.pythons[-1]}, or another release of {one.name}",
+            )
+        elif (needs := _without_python(one, facts)) is not None:
+            told.add(one.span)
+            yield error(
+                f"{one.name} {one.version} asks for Python {needs.requires}, and is installed into Python "
+                f"{_minor(one.python)}, so that {one.manager} finds no release of it and the build ends here",
+                one.span,
+                {f"{one.name} from {needs.since} to {needs.until}": cited(needs)},
+                f"take a Python that it asks for, or a release of {one.name} for Python {_minor(one.python)}",
             )
         elif row is not None and _meets(row, one) and not _allowed(row, step):
             told.add(one.span)
@@ -247,6 +256,15 @@ def _without_wheel(one: Install, dockerfile: Dockerfile, facts: Facts) -> WheelP
         return None
     row = facts.wheel_python(one.name, one.version)
     return row if row is not None and _minor(one.python) not in row.pythons else None
+
+
+def _without_python(one: Install, facts: Facts) -> NeedsPythonRow | None:
+    """The row of a pinned release that asks for other Pythons than the one that it is installed into."""
+    elsewhere = one.index or one.extra_indexes or one.find_links or one.local or "--no-index" in one.options
+    if not one.version or not one.python or elsewhere or "--ignore-requires-python" in one.options:
+        return None
+    mine = (row for row in facts.needs_pythons if row.package == one.name and _left_out(row.requires, one.python))
+    return next((row for row in mine if allows(f">={row.since},<={row.until}", one.version) is True), None)
 
 
 def _minor(python: str) -> str:

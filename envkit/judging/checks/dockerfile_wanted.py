@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import cuda_of, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
@@ -12,9 +13,9 @@ from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
-from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if
+from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Span, Unknown
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 from envkit.versions import Torch as TorchRelease
 
@@ -235,6 +236,8 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             if excluded:
                 continue
         named = not one.version and not one.marker and _takes_the_newest(one, order[:at], facts)
+        # A list that nobody read may hold the package at a release that a bound from below is content with.
+        named = named and not (one.specifier and one.name in facts.torch_uses_of and dockerfile.unread)
         last = facts.last_release(one.name, one.python) if named else ""
         free = named and (bool(last) or _lives(one, facts))
         asks = one.sure and (one.version or free) and one.manager in _FROM_INDEX
@@ -261,6 +264,9 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             there = {f"torch {met.version}": met.span.place}
             yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
             break
+    for finding in _with_transformers(order, commands, torches, facts) if not dockerfile.unread else ():
+        asked += 1
+        yield finding
     unknown_if(open_, open_, Severity.WARNING)
     skip_if(not asked, "no other package is pinned of which is known which torch it asks for")
 
@@ -323,9 +329,44 @@ def _takes_the_newest(one: Install, before: Sequence[Install], facts: Facts) -> 
     one there, which would be kept."""
     if not one.specifier:
         return True
-    rows = facts.torch_needs_of.get(one.name, ())
+    rows = facts.torch_needs_of.get(one.name, ()) or facts.torch_uses_of.get(one.name, ())
     lets_in = rows and wants.open_above(one.specifier) and allows(one.specifier, rows[-1].until) is True
     return bool(lets_in) and all(each.name != one.name for each in before)
+
+
+# Their newest releases ask for transformers and let its newest in, all but peft by way of sentence-transformers.
+# Source: METADATA of sentence-transformers 6.2.0, peft 0.21.2, setfit 1.2.0, bertopic 0.17.4, keybert 0.9.0 and
+# FlagEmbedding 1.4.2.
+_BRING_TRANSFORMERS = options.names("bertopic flagembedding keybert peft sentence-transformers setfit")
+
+
+def _with_transformers(
+    order: Sequence[Install], commands: Mapping[Span, Commands], torches: Sequence[_There], facts: Facts
+) -> Iterator[Finding]:
+    """The first package that brings the newest transformers onto a torch that this one takes for none."""
+    for at, one in enumerate(order):
+        if one.name == "transformers":
+            return  # which is judged for itself
+        free = one.name in _BRING_TRANSFORMERS and one.manager in _FROM_INDEX and one.sure and not one.url
+        if not free or one.version or one.specifier or one.marker or one.constraint or one.locked:
+            continue
+        row = _newest_use(replace(one, name="transformers"), order, facts)
+        if row is None or any(each.name == "transformers" for each in order):
+            return
+        for met in _met(commands.get(one.span, {}), at, one, torches):
+            misfit = fit.rejects(row, row.until, met.version, facts) if met.version else None
+            if misfit is None or met.at > at or together(commands.get(one.span, {}), met.commands):
+                continue
+            own = facts.torch_needs_of.get("peft" if one.name == "peft" else "sentence-transformers", (None,))[-1]
+            if own is not None and fit.rejects(own, own.until, met.version, facts) is not None:
+                continue  # it brings another torch itself
+            yield warning(
+                f"{one.name} brings the newest transformers: {misfit.message.replace('the file pins', 'here is')}",
+                one.span,
+                {**misfit.facts, f"torch {met.version}": met.span.place},
+                misfit.fix,
+            )
+            return
 
 
 def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNeedRow | None:
@@ -338,7 +379,7 @@ def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNe
     life = facts.python_life(one.python) if rows and one.python else None
     lives = last or (life is not None and life.eol > life.seen)
     others = [each for each in order if each.manager in _FROM_INDEX and each.name not in _FAMILY]
-    held = one.specifier or one.index or any(each.specifier or each.constraint or each.url for each in others)
+    held = stack.held_back(one) or one.index or any(stack.held_back(each) or each.constraint for each in others)
     if not lives or held:
         return None
     return facts.torch_use(one.name, last) if last else rows[-1]
