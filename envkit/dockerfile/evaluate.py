@@ -98,6 +98,7 @@ class _State:
     shell: tuple[str, ...] = SHELL
     trail: system.Trail = field(default_factory=system.Trail)
     installs: list[Install] = field(default_factory=list)
+    last: dict[tuple[str, str], Install] = field(default_factory=dict)  # of pip and uv, by name and environment
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
     torches: list[Torch] = field(default_factory=list)
 
@@ -110,6 +111,7 @@ class _State:
             tree=self.tree.copy(),
             pythons=self.pythons.copy(),
             installs=list(self.installs),
+            last=dict(self.last),
             near=list(self.near),
             torches=list(self.torches),
         )
@@ -539,6 +541,7 @@ class _Reader:
         if not removal.sure:
             return
         state.installs = [i for i in state.installs if i.name != removal.name]
+        state.last = {key: i for key, i in state.last.items() if i.name != removal.name}
         if removal.name in ("torch", "pytorch"):
             state.torches.clear()
 
@@ -556,7 +559,11 @@ class _Reader:
         state.near = [*(i for i in state.near if _decides(i) not in told), *here] if here else state.near
         near = (*here, *state.near)
         for install in installs:
+            if torches.kept(install, state.last.get((install.name, install.prefix))):
+                continue
             state.installs.append(install)
+            if install.manager in ("pip", "uv") and not install.constraint:
+                state.last[install.name, install.prefix] = install
             if base is None or not torches.is_torch(install) or not install.sure:
                 continue
             pin = next((i for i in reversed(state.near) if i.constraint), None)

@@ -77,6 +77,20 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     return Torch(version, cuda, method, install.span, install, python, install.prefix)
 
 
+_ANEW = frozenset({"--upgrade", "--force-reinstall", "--reinstall", "--ignore-installed", "--target", "--pre"})
+
+
+def kept(install: Install, there: Install | None) -> bool:
+    """Whether pip and uv leave a pinned release of another package than torch that an earlier command put there: they
+    do where it is let in and they are not told to look for a newer one ("Requirement already satisfied")."""
+    asks = install.version or install.url or install.constraint or install.locked or install.marker or install.extras
+    if asks or install.manager not in ("pip", "uv") or _ANEW & install.options or install.name == "torch":
+        return False
+    if there is None or not (there.sure and there.version) or there.url or there.marker:
+        return False
+    return not install.specifier or allows(install.specifier, there.version) is True
+
+
 def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
     """What a package asks of torch where its installer surely heeds that; None where that is not known.
 

@@ -52,13 +52,17 @@ def want_of(one: Install, facts: Facts) -> Want | None:
 
 def excluding(wants: Sequence[Want], facts: Facts) -> tuple[Want, Want] | None:
     """Two of ``wants``, of different packages, that no release of torch serves both of, also none that is to come."""
-    known = [str(row.torch) for row in facts.torches_all if row.default]
-    for at, one in enumerate(wants):
-        for other in wants[:at]:
-            releases = [*known, *_named(one.asked), *_named(other.asked), _TO_COME]
-            if one.install.name != other.install.name and not any(
-                one.admits(release) and other.admits(release) for release in releases
-            ):
+    if len(wants) < 2:
+        return None
+    mentioned = {number for want in wants for number in _named(want.asked)}
+    releases = [*(str(row.torch) for row in facts.torches_all if row.default), *sorted(mentioned), _TO_COME]
+    # What asks for the same is asked once.
+    served: dict[frozenset[str], Want] = {}
+    for want in wants:
+        served.setdefault(frozenset(release for release in releases if want.admits(release)), want)
+    for at, (mine, one) in enumerate(served.items()):
+        for theirs, other in tuple(served.items())[:at]:
+            if mine.isdisjoint(theirs) and one.install.name != other.install.name:
                 return other, one
     return None
 

@@ -46,6 +46,10 @@ def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterato
     for finding in chain(_bare_name(dockerfile, facts), _on_jetson(dockerfile)):
         asked += 1
         yield finding
+    for finding in _of_own_page(dockerfile, majors):
+        asked += 1
+        if finding is not None:
+            yield finding
     skip_if(not (asked or stack.cuda_of_base(base)), "the base has no CUDA, as far as is known")
     for one in dockerfile.installs if stack.cuda_of_base(base) else ():
         row = _row(one, dockerfile, facts)
@@ -125,6 +129,42 @@ def _beside_torch(dockerfile: Dockerfile, majors: set[str], facts: Facts) -> Ite
                     f"take the {one.name} that has one for CUDA {cuda}, or a torch for one of these",
                 )
             )
+
+
+# Wheels for one CUDA each that are on a page of their project and bring no library of CUDA: the CUDA is in the page's
+# address or the name (DGL), or in the release (PaddlePaddle before 2.5).  Source: dmlc/dgl issue 5547 and
+# NVIDIA/DeepLearningExamples issue 1269; PaddlePaddle, installation by pip, 2.4.
+_DGLS = pattern(r"data\.dgl\.ai/wheels(?:-test)?/(?:torch-[\d.]+/)?cu(\d{2})(\d)(?:/|$)")
+_DGL_NAME = pattern(r"dgl-cu(\d{2})(\d)")
+_PADDLE = pattern(r"(?:1|2\.[0-4])(?:\.\d+)*\.?post(\d{2})(\d)")
+
+
+def _of_own_page(dockerfile: Dockerfile, majors: set[str]) -> Iterator[Finding | None]:
+    """What its project's page of wheels builds for another CUDA than any in the image; None where it fits."""
+    for one in dockerfile.installs if majors and "" not in majors else ():
+        if one.manager not in ("pip", "uv") or not one.sure or one.constraint or one.marker:
+            continue
+        urls = (one.url, one.index, *one.extra_indexes, *one.find_links)
+        found = _DGL_NAME.fullmatch(one.name)
+        if one.name == "dgl":
+            found = next((each for url in urls if (each := _DGLS.search(url))), None)
+        elif one.name == "paddlepaddle-gpu":
+            found = _PADDLE.fullmatch(one.version)
+        if found is None:
+            continue
+        cuda = f"{found[1]}.{found[2]}"
+        there = " and ".join(sorted(majors))
+        yield (
+            None
+            if _soname(cuda) in majors
+            else error(
+                f"{one.name} for CUDA {cuda} loads the libraries of CUDA {_soname(cuda)}, and here are those of CUDA "
+                f"{there} alone",
+                one.span,
+                {f"{one.name} is for CUDA {cuda}": one.span.place, f"CUDA {there}": dockerfile.base.span.place},
+                f"take the wheel for CUDA {there}, or a base and a torch of CUDA {_soname(cuda)}",
+            )
+        )
 
 
 def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:

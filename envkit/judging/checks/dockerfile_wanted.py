@@ -15,6 +15,7 @@ from envkit.judging.checks import _torch_wants as wants
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Span, Unknown
+from envkit.patterns import pattern
 from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 from envkit.versions import Torch as TorchRelease
@@ -227,7 +228,16 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     yield from refused
     skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = len(refused), ""
+    of_torch = {each.span.path for each in order if each.name == "torch"}  # the files with a line that asks for torch
+    before: set[str] = set()
     for at, one in enumerate(order):
+        first = one.name not in before
+        before.add(one.name)
+        made = _MADE_FOR.search(one.url) if one.sure and one.name not in _FAMILY else None
+        if made is not None:
+            asked += 1
+            yield from _made_for(one, f"{made[1]}.{made[2]}", torches)
+            continue
         bounded = wants.want_of(one, facts) if one.specifier and not one.version and one.name != "torch" else None
         if bounded is not None:
             asked += 1
@@ -235,7 +245,9 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             yield from excluded
             if excluded:
                 continue
-        named = not one.version and not one.marker and _takes_the_newest(one, order[:at], facts)
+        # Where a line beside it asks for a torch, that one is what counts.
+        alone = first and one.span.path not in of_torch
+        named = not one.version and not one.marker and (not one.specifier or (alone and _newest_let_in(one, facts)))
         # A list that nobody read may hold the package at a release that a bound from below is content with.
         named = named and not (one.specifier and one.name in facts.torch_uses_of and dockerfile.unread)
         last = facts.last_release(one.name, one.python) if named else ""
@@ -292,22 +304,44 @@ def _bounded(
         return
 
 
+# The torch that the local version of a wheel names, with or without dots and a separator.
+_MADE_FOR = pattern(r"(?:\+|%2[bB])[^-/]*?(?:torch|pt)([12])\.?(\d{1,2})(?:\.\d+)?(?=[^\d.]|\.?$)[^/]*\.whl")
+
+
+def _made_for(one: Install, made: str, torches: Sequence[_There]) -> Iterator[Finding]:
+    """What comes of a wheel that its name says to be compiled against another torch than the one that stays."""
+    for met in _near(one, torches)[-1:]:
+        if met.version and TorchRelease(met.version).upto(2) != TorchRelease(made):
+            yield warning(
+                f"the wheel of {one.name} is compiled against torch {made}, and here is torch {met.version}, whose "
+                "symbols may be others",
+                one.span,
+                {f"compiled against torch {made}": "the wheel's name", f"torch {met.version}": met.span.place},
+                f"take the wheel for torch {met.version}, or torch {made}",
+            )
+
+
 def _excluding(
     dockerfile: Dockerfile, order: Sequence[Install], commands: Mapping[Span, Commands], facts: Facts
 ) -> Iterator[Finding]:
     """Two packages of one command that no torch serves both of, where torch itself is not pinned there."""
-    asked = [want for one in order if (want := wants.want_of(one, facts)) is not None]
+    groups: dict[tuple[int, int], list[wants.Want]] = {}
+    for one in order:
+        want = wants.want_of(one, facts)
+        places = commands.get(one.span, {}).items() if want is not None else ()
+        for step, place in places:
+            if want is not None and place is not None:
+                groups.setdefault((step, place), []).append(want)
     told: set[Span] = set()
-    for want in asked:
-        mine = commands.get(want.install.span, {})
-        beside = [each for each in asked if together(mine, commands.get(each.install.span, {}))]
+    brings = {each.install.span for each in dockerfile.torches if each.install is not None}
+    for beside in groups.values():
         if any(each.install.name == "torch" and each.install.version for each in beside):
             continue
         pair = wants.excluding(beside, facts)
         if pair is None or pair[1].install.span in told:
             continue
         told.add(pair[1].install.span)
-        if all(each.install.name in wants.MATES or _brings(dockerfile, each) for each in pair):
+        if all(each.install.name in wants.MATES or each.install.span in brings for each in pair):
             continue  # torchvision-mismatch says it
         first, second = pair
         yield error(
@@ -319,19 +353,10 @@ def _excluding(
         )
 
 
-def _brings(dockerfile: Dockerfile, want: wants.Want) -> bool:
-    """Whether a package brings the torch of the image along, which torchvision and torchaudio are held to."""
-    return any(each.install is not None and each.install.span == want.install.span for each in dockerfile.torches)
-
-
-def _takes_the_newest(one: Install, before: Sequence[Install], facts: Facts) -> bool:
-    """Whether the installer takes the newest release of a name: no bound is above it, and no earlier step put another
-    one there, which would be kept."""
-    if not one.specifier:
-        return True
+def _newest_let_in(one: Install, facts: Facts) -> bool:
+    """Whether bounds are open above and let in the newest release, which the installer then takes."""
     rows = facts.torch_needs_of.get(one.name, ()) or facts.torch_uses_of.get(one.name, ())
-    lets_in = rows and wants.open_above(one.specifier) and allows(one.specifier, rows[-1].until) is True
-    return bool(lets_in) and all(each.name != one.name for each in before)
+    return bool(rows) and wants.open_above(one.specifier) and allows(one.specifier, rows[-1].until) is True
 
 
 # Their newest releases ask for transformers and let its newest in, all but peft by way of sentence-transformers.
@@ -382,6 +407,9 @@ def _newest_use(one: Install, order: Sequence[Install], facts: Facts) -> TorchNe
     held = stack.held_back(one) or one.index or any(stack.held_back(each) or each.constraint for each in others)
     if not lives or held:
         return None
+    read = facts.torch_needs_of.get(one.name, ())
+    if not last and read and allows(f">{rows[-1].until}", read[-1].until) is True:
+        return None  # what the newest release takes was not read
     return facts.torch_use(one.name, last) if last else rows[-1]
 
 
