@@ -517,12 +517,14 @@ def test_a_job_is_ended_only_where_nobody_can_go_on_or_by_the_time_that_was_give
     tmp_path: Path, of_cuda: bool, ticks: int, doing: str, ends: bool, over: bool, world: str
 ) -> None:
     """Whoever waits for a GPU uses a processor all along; of a job of two ranks one is not known here."""
-    rank = {"python": "", "doing": doing, "cuda": of_cuda, "rank": "0", "world": world, "parent": 1}
+    rank = {"python": "", "doing": doing, "cuda": of_cuda, "rank": "0", "world": world, "parent": 1, "state": "S"}
 
     class Posed(envkit_supervisor.Supervisor):
         def sample(self, native: bool) -> None:
             looks = ((0.0, 0), (5.0, ticks))
-            self.samples = [{"after_s": after, "processes": {"7": {**rank, "ticks": used}}} for after, used in looks]
+            self.samples = [
+                {"after_s": after, "processes": {"7": {**rank, "ticks": used, "waited": 0}}} for after, used in looks
+            ]
 
     (tmp_path / "ranks-7.jsonl").write_text("{}\n")
     supervisor = Posed({"folder": str(tmp_path), "hang_ends": ends})
