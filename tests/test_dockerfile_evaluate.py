@@ -140,6 +140,12 @@ def test_a_package_that_asks_for_one_torch_exactly_decides_which_one_stays(
     assert (dockerfile.torch_version.value, dockerfile.torch_cuda.value) == (version, cuda)
 
 
+@pytest.mark.parametrize(("vision", "version"), [("torchvision==0.15.2", "2.0.1"), ("torchvision", "2.1.0")])
+def test_a_pinned_torchvision_replaces_a_bases_torch_and_a_name_alone_keeps_it(vision: str, version: str) -> None:
+    base = "FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime"
+    assert evaluated(f"{base}\nRUN pip install {vision}\n").torch_version.value == version
+
+
 def test_an_uninstalled_torch_is_gone() -> None:
     dockerfile = evaluated("FROM python:3.11\nRUN pip install torch==2.1.0\nRUN pip uninstall -y torch\n")
     assert dockerfile.torch is None

@@ -581,7 +581,7 @@ class _Reader:
         if any(i.version or i.url or i.locked or i.manager not in ("pip", "uv") for i in own):
             return  # the same release, or the installer refuses the two
         for install in installs:
-            if install.name == "torchvision" and _vision_before(install, state):
+            if _vision_stays(install, state):
                 continue
             near = [i for i in state.torches if not i.prefix or not install.prefix or i.prefix == install.prefix]
             there = near[-1] if near else None
@@ -833,8 +833,10 @@ def _holds_torch(base: Base) -> bool:
     return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")
 
 
-def _vision_before(install: Install, state: _State) -> bool:
-    """Whether a torchvision is there already, of the base's or of a build of its own, which is left as it is."""
+def _vision_stays(install: Install, state: _State) -> bool:
+    """Whether a torchvision without a release is asked for, and one is there, of the base's or of its own build."""
+    if install.name != "torchvision" or install.version:
+        return False
     others = (one for one in state.installs if one is not install)
     held = any(torch.method == "base" for torch in state.torches)
     return held or any(one.name == "torchvision" or "vision" in one.url for one in others)

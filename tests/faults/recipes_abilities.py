@@ -390,7 +390,7 @@ FAULTS = (
         program("ptxas", "#!/bin/sh\necho hello\n", 0o755, "TRITON_PTXAS_PATH"), "it names Triton's own",
         _own_ptxas_named),
     _of("G07", "headers", "a compiler without the C library's headers", _no_headers,
-        "a folder without headers is empty", given(setup=hidden("/srv")), nightly=False),
+        "a folder without headers is empty", given(setup=hidden("/var/spool")), nightly=False),
     _of("G07", "cc", "CC names a compiler that is not there", given("/opt/gcc/bin/gcc", CC="/opt/gcc/bin/gcc"),
         "CC names the one that is there", given(CC="gcc")),
     _of("G07", "cxx", "CXX names a program that compiles nothing", given("/bin/true", CXX="/bin/true"),
