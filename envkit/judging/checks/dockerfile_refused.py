@@ -19,7 +19,7 @@ from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
 from envkit.versions import Python
 
 _ONE_EQUALS = pattern(r"=(?!=)")
-_LIST = pattern(r"(?:[a-z0-9-]+-)?requirements(?:-[a-z0-9-]+)?-(?:txt|in)")  # by the canonical name
+_LIST = "requirements-txt"  # a name that nobody may have, by PyPI's help on the names of projects
 _NO_VERSION = pattern(r"==(?!=)\s*(?!v\d)[a-z][\w.+-]*")  # upper case stands for what is still to be filled in
 _TYPED_TWICE = pattern(r"\bpip3? install (?:-\S+ )*pip3? install\b")
 
@@ -56,7 +56,7 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 {"install is another project's package": "PyPI, install 1.3.5"},
                 "remove the second `pip install`",
             )
-        elif _LIST.fullmatch(one.name) and one.manager in ("pip", "uv") and not one.specifier:
+        elif one.name == _LIST and one.manager in ("pip", "uv") and not one.specifier:
             told.add(one.span)
             yield error(
                 "a list is named without -r, so that it is looked for as a package of that name, which there cannot "
