@@ -542,6 +542,14 @@ REFUSED = ("one long line", "quotes")  # BuildKit takes no line over 64 KiB
 HARD_S = 5.0  # a process that takes a second on a quiet machine
 
 
+@pytest.mark.parametrize("name", ["nothing", "no FROM"])
+def test_no_check_crashes_on_a_file_without_a_stage(envkit: Envkit, tmp_path: Path, name: str) -> None:
+    lay(tmp_path, {"Dockerfile": HARD[name]})
+    assert {each["outcome"] for each in envkit("--format", "json", "Dockerfile").document(SCHEMA)["results"]} == {
+        "skip"
+    }
+
+
 @pytest.mark.slow  # half of what this file takes: a process each, which works until a bound stops it
 @pytest.mark.parametrize("name", HARD)
 def test_a_hard_file_takes_bounded_time_and_memory_and_is_no_crash(tmp_path: Path, name: str) -> None:

@@ -98,6 +98,7 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
+    need_stages(dockerfile)
     dockerfile = equipped(dockerfile)
     other_maker = _on_rocm(dockerfile, facts)
     if other_maker is not None:
