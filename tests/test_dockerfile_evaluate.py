@@ -146,6 +146,11 @@ def test_a_pinned_torchvision_replaces_a_bases_torch_and_a_name_alone_keeps_it(v
     assert evaluated(f"{base}\nRUN pip install {vision}\n").torch_version.value == version
 
 
+@pytest.mark.parametrize("line", ["-c 'pip install torch'", "--", "- x"])
+def test_a_command_that_is_an_option_installs_nothing(line: str) -> None:
+    assert evaluated(f"FROM python:3.11\nRUN {line}\n").torch is None
+
+
 def test_an_uninstalled_torch_is_gone() -> None:
     dockerfile = evaluated("FROM python:3.11\nRUN pip install torch==2.1.0\nRUN pip uninstall -y torch\n")
     assert dockerfile.torch is None

@@ -726,7 +726,7 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
         re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
     )
     at = 1 if shell_started and len(words) > 1 else 0
-    path = words[at].text
+    path = words[at].text if words else ""  # "-c" is a command too
     if depth >= _DEEPEST or not (shell_started or ("/" in path and path.endswith((".sh", ".bash")))):
         yield command
         return
