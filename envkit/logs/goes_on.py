@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -185,11 +185,36 @@ def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
 
 def replaced_by(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether another process took the place of the one that an error ended, and works to the end of the log."""
+    return _over_its_trace(taken_over, event, events, traces, seen)
+
+
+def works_anew(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether what an error ended was started again, whatever stays with its process, and worked to the end."""
+    return _over_its_trace(begun_again, event, events, traces, seen)
+
+
+def _over_its_trace(
+    asked: Callable[[Line, Line, Iterable[Event], Iterable[Traceback], FileSeen], bool],
+    event: Event,
+    events: Sequence[Event],
+    traces: Sequence[Traceback],
+    seen: FileSeen,
+) -> bool:
+    """What ``asked`` says of an error from the first line of its tracebacks to the last."""
     if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
-    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
-    return taken_over(last, first, [other for other in events if other is not event], traces, seen)
+    last, first = extent(event.line, next((trace for trace in traces if holds(trace, event.line)), None), traces)
+    return asked(last, first, [other for other in events if other is not event], traces, seen)
+
+
+def extent(line: Line, own: Traceback | None, traces: Sequence[Traceback]) -> tuple[Line, Line]:
+    """The last and the first line of what is told with a line: those of its chain of tracebacks, else itself."""
+    return (line, line) if own is None else (own.line, chain_of(own, traces)[0].first)
+
+
+def _raised_behind(line: Line, traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether a traceback ends behind a line."""
+    return any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces)
 
 
 def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
@@ -197,7 +222,7 @@ def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterabl
     kept = _kept(seen)
     if kept.named <= line.number:
         return False
-    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+    if _raised_behind(line, traces, seen):
         return False
     after = [each for n, each in kept.lines.items() if n > line.number]
     begun = replaced((each for n, each in kept.lines.items() if n <= line.number), after) if after else 0
@@ -208,7 +233,7 @@ def taken_over(line: Line, first: Line, events: Iterable[Event], traces: Iterabl
 def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
     """Whether what an error ended was started again, as it was before, and then worked to the end of the log."""
     kept = _kept(seen)
-    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+    if _raised_behind(line, traces, seen):
         return False
     last = _last_bad(line, events, kept)
     begins = {n: shape(each.text) for n, each in kept.lines.items() if _BEGINS.search(each.text)}
@@ -251,20 +276,11 @@ def said_later(line: Line, events: Iterable[Event], traces: Iterable[Traceback],
     if len(lead) < _LEAST_LEAD or not lead.endswith((": ", "- ", "| ")) or not re.search(r"\d|[./]", lead):
         return False
     kept = _kept(seen)
-    if any(trace.line.file == seen.name and trace.line.number > line.number for trace in traces):
+    if _raised_behind(line, traces, seen):
         return False
     last = _last_bad(line, events, kept)
     again = [each for n, each in kept.lines.items() if n > last and each.text.startswith(lead) and is_output(each)]
     return any(not PARTS.match(each.text[len(lead) :]) for each in again)
-
-
-def works_anew(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
-    """The same of an event, whatever stays with its process."""
-    if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
-        return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
-    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
-    return begun_again(last, first, [other for other in events if other is not event], traces, seen)
 
 
 def _begun(first: Line, kept: _Kept) -> bool:

@@ -41,6 +41,7 @@ from envkit.logs.goes_on import (
     carried_on,
     ends_badly,
     ends_process,
+    extent,
     is_row,
     of_kill,
     open_end,
@@ -399,7 +400,7 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     own = next((trace for trace in traces if holds(trace, event.line)), None)
     if own is not None and not is_caught(chain_of(own, traces)[0]):
         return False
-    last, first = (event.line, event.line) if own is None else (own.line, chain_of(own, traces)[0].first)
+    last, first = extent(event.line, own, traces)
     return ends_well(last, first, [other for other in events if other != event], traces, seen)
 
 
