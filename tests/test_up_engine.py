@@ -163,6 +163,7 @@ def test_up_says_what_a_machine_without_gpu_did_not_prove(torch26: Up) -> None:
     assert "not proven here" in torch26.run.out
 
 
+@pytest.mark.nightly  # ten minutes where both processors are busy
 def test_every_smoke_test_has_run_or_said_why_not(torch26: Up) -> None:
     whole = envkit("smoke", torch26.tag, "--level", "full", "--gpus", "none", "--format", "json", "--observed")
     assert whole.exit == 0, whole.out + whole.err

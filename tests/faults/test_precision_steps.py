@@ -14,7 +14,14 @@ RELEASES = ("t24", "t26", "t215")
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize(("dtype", "autocast"), [("bfloat16", False), ("float16", False), ("bfloat16", True)])
+@pytest.mark.parametrize(
+    ("dtype", "autocast"),
+    [
+        pytest.param("bfloat16", False, marks=pytest.mark.nightly),
+        pytest.param("float16", False, marks=pytest.mark.nightly),  # minutes
+        ("bfloat16", True),
+    ],
+)
 def test_a_sound_model_passes(release: str, dtype: str, autocast: bool) -> None:
     model = taken(stacks.pristine(release).python, "words", dtype, autocast)
     assert failed(judged(model)) == set()

@@ -28,7 +28,7 @@ from envkit.subjects import SmokeRun
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
-# Every stack has the whole suite in the nightly run; by day torch 2.6 has it in its image.
+# Every stack has the whole suite in the nightly run.
 RELEASES = ("t24", "t26", "t211", "t215")
 KILLS, PARTS = 20, 5
 # Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every injected
