@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from envkit.logs.codes import exception_causes
 from envkit.logs.ends import (
@@ -401,7 +402,7 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     if own is not None and not is_caught(chain_of(own, traces)[0]):
         return False
     last, first = extent(event.line, own, traces)
-    return ends_well(last, first, [other for other in events if other != event], traces, seen)
+    return ends_well(last, first, (other for other in events if other is not event), traces, seen)
 
 
 def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
@@ -528,10 +529,10 @@ def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Trace
         return False
     own = next((trace for trace in traces if holds(trace, event.line)), None)
     at = event.line.number if own is None else own.line.number
-    return works_again(at, service(event.line), traces, seen, [each for each in events if each != event])
+    return works_again(at, service(event.line), traces, seen, (each for each in events if each is not event))
 
 
-def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen, events: Sequence[Event] = ()) -> bool:
+def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen, events: Iterable[Event] = ()) -> bool:
     """Whether what ended at a line, of the service of that name, was started again and worked, or ended with 0."""
     lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
     if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
@@ -641,7 +642,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     )
     if install or (first and not event.has("warning")) or len(after) < least or all(closes):
         return False
-    roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other != event)
+    roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other is not event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
         return False
     if any(other.role is Role.CASCADE and other.category == "insufficient-evidence" and other.line.number > at
@@ -725,13 +726,17 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     mine = {each.number: each for each in (*seen.head, *seen.tail) if each.process == line.process}
     within = [(trace.first.number, trace.line.number) for trace in traces if trace.line.file == seen.name]
     mine = {n: each for n, each in mine.items() if not any(first <= n <= last for first, last in within)}
-    before = {_NUMBERS.sub("0", each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
-    before.discard(_NUMBERS.sub("0", line.text))
+    before = {_shape(each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
+    before.discard(_shape(line.text))
     return [
-        n
-        for n in sorted(mine)
-        if n > line.number and (_STEP.search(mine[n].text) or _NUMBERS.sub("0", mine[n].text) in before)
+        n for n in sorted(mine) if n > line.number and (_STEP.search(mine[n].text) or _shape(mine[n].text) in before)
     ]
+
+
+@lru_cache(1 << 12)
+def _shape(text: str) -> str:
+    """A line but for its numbers."""
+    return _NUMBERS.sub("0", text)
 
 
 def words(trace: Traceback) -> str:
