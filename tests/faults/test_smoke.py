@@ -66,9 +66,8 @@ def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(rele
 
 
 # By day the smallest of those that compare is seen in tests/test_smoke_compared.py.
-@pytest.mark.parametrize(
-    "apart", [pytest.param(one, marks=() if one == "ipc" else pytest.mark.nightly) for one in (*FRESH, "")]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("apart", [*FRESH, ""])
 def test_every_test_sees_each_of_its_saboteurs(apart: str) -> None:
     """``apart`` is the one test of a run, or empty for all but those."""
     request = (
@@ -144,7 +143,7 @@ def killed_after(lines: int, seconds: float) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(2, PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, PARTS))])
 def test_a_run_that_is_killed_leaves_nothing(part: int) -> None:
     """SIGKILL at twenty moments of a run, eight of them by day, spread over the lines that it says; the parts are for
     several workers."""
