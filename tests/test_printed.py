@@ -27,7 +27,7 @@ OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-ra
 SURE = 0.8
 ASIDE = ("further", "last", "sight")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still: the classes of "further" were told in words, and "last" has what the rules gave it at first.
+# ASIDE are still: the classes of "further" were told in words, "last" and "sight" have what the rules first gave them.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
@@ -37,6 +37,7 @@ LEAST = {
     "novel": (0.97, 0.97, 0.97),
     "further": (0.87, 0.87, 0.9),
     "last": (0.82, 0.82, 0.87),
+    "sight": (0.96, 0.94, 0.97),
     "common": (0.97, 0.97, 0.97),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.

@@ -341,7 +341,8 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    print(f"{len(rows)} texts, of which {parts['novel'] + parts['further'] + parts['last'] + parts['sight']} are set aside")
+    aside = sum(parts[each] for each in ("novel", "further", "last", "sight"))
+    print(f"{len(rows)} texts, of which {aside} are set aside")
     return 0
 
 

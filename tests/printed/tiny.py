@@ -1,7 +1,7 @@
-"""A small language model that the libraries of the field train on a processor, for programs that are made to fail in it.
+"""A small language model that libraries train on a processor, for programs that are made to fail in it.
 
-    import tiny
-    tiny.train(40, workers=2)
+import tiny
+tiny.train(40, workers=2)
 """
 
 from __future__ import annotations
