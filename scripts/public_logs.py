@@ -1,7 +1,7 @@
 """Holds `envkit explain` against public failure logs that were read and judged by hand.
 
     python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--category ID] [--verbose]
-                                  [--part tune|held|later|unseen|beyond|novel|further|last|sight|common|all]
+                                  [--part tune|held|later|unseen|beyond|novel|further|last|sight|glance|common|all]
 
 The list names of each log its id, where it is from, and what an expert expects: category and cause class (with those
 that are right as well), the lines to be quoted, whether the loudest line misleads, and whether the GPU environment is
@@ -141,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--texts", type=Path, required=True)
-    parts = ("tune", "held", "later", "unseen", "beyond", "novel", "further", "last", "sight", "common", "all")
+    parts = ("tune", "held", "later", "unseen", "beyond", "novel", "further", "last", "sight", "glance", "common", "all")
     parser.add_argument("--part", choices=parts, default="all")
     parser.add_argument("--category", help="only the logs that an expert puts there")
     parser.add_argument("--verbose", action="store_true", help="the hypotheses of each miss, in their order")

@@ -25,9 +25,9 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer")
 SURE = 0.8
-ASIDE = ("further", "last", "sight")  # the parts whose single texts nobody looks at while rules are written
+ASIDE = ("further", "last", "sight", "glance")  # the parts whose single texts nobody looks at while rules are written
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still: the classes of "further" were told in words, "last" and "sight" have what the rules first gave them.
+# ASIDE are still: the classes of "further" were told in words, those after it have what they were first given.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
@@ -38,6 +38,7 @@ LEAST = {
     "further": (0.87, 0.87, 0.9),
     "last": (0.82, 0.82, 0.87),
     "sight": (0.96, 0.94, 0.97),
+    "glance": (0.91, 0.91, 0.97),
     "common": (0.97, 0.97, 0.97),
 }
 # Least share of what is sure that is right; of "further" it was less at first sight.

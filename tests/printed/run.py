@@ -44,7 +44,7 @@ HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 # What begins the names of programs that were written after the rules, whose texts are set aside whole, by their part.
 _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
-    "u31-": "common", "v32-": "sight",
+    "u31-": "common", "v32-": "sight", "w33-": "glance",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
@@ -78,7 +78,7 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("novel", "further", "last", "sight")."""
+    """Whether a program's texts may be looked at ("tune") or are set aside ("novel" to "glance")."""
     for begins, part in _WRITTEN_AFTER.items():
         if name.startswith(begins):
             return part
@@ -341,7 +341,7 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    aside = sum(parts[each] for each in ("novel", "further", "last", "sight"))
+    aside = sum(parts[each] for each in ("novel", "further", "last", "sight", "glance"))
     print(f"{len(rows)} texts, of which {aside} are set aside")
     return 0
 
