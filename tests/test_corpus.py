@@ -88,6 +88,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("batches", 75, ("both", "later", "fresh", "unseen", "beyond", "novel")),
         ("last", 50, ("both", "later", "fresh", "unseen", "beyond", "novel", "batches")),
         ("recent", 45, ("both", "later", "fresh", "unseen", "beyond", "novel", "batches", "last")),
+        ("sight", 60, ("both", "later", "fresh", "unseen", "beyond", "novel", "batches", "last", "recent")),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(
