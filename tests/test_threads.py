@@ -22,8 +22,8 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
 
 KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
 VARIED, NOVEL, FRESH = threads("threads-varied"), threads("threads-novel"), threads("threads-fresh")
-LAST, RECENT = threads("threads-last"), threads("threads-recent")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST | RECENT
+LAST, RECENT, SIGHT = threads("threads-last"), threads("threads-recent"), threads("threads-sight")
+THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST | RECENT | SIGHT
 OPEN = KNOWN | UNSEEN | BEYOND | VARIED
 WANTED, WANTED_OF_OPEN = 0.85, 0.9
 
@@ -66,5 +66,16 @@ def test_unseen_threads_are_others() -> None:
     assert len(RECENT) >= 20
     assert not RECENT.keys() & (
         KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys() | LAST.keys()
+    )
+    assert len(SIGHT) >= 29
+    assert not SIGHT.keys() & (
+        KNOWN.keys()
+        | UNSEEN.keys()
+        | BEYOND.keys()
+        | VARIED.keys()
+        | NOVEL.keys()
+        | FRESH.keys()
+        | LAST.keys()
+        | RECENT.keys()
     )
     assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())
