@@ -120,6 +120,16 @@ def test_copies_from_pageable_memory_are_told_and_those_that_overlap_are_not() -
     assert kinds(on_gpu([pinned, kernel(60, 40)], lines)) == []
 
 
+def test_copies_to_pageable_memory_are_told_and_a_number_that_is_fetched_is_none() -> None:
+    back = event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 40, 60, 0, stream=7, bytes=256 << 20)
+    lines = [line(20, "kept = out.detach().cpu()", 0.6)]
+    (found,) = slow.judge([on_gpu([kernel(0, 40), back], lines)], FACTS).findings
+    assert found.kind == "pageable-copies" and found.places[0].line == 20 and "keep it on the GPU" in found.fix
+    assert found.said.startswith("copies to pageable memory take 60% of a step")
+    number = {**back, "dur": 0.002, "args": {"stream": 7, "bytes": 4}}
+    assert kinds(on_gpu([kernel(0, 98), number], lines)) == []
+
+
 def test_a_loader_is_told_with_the_line_of_the_item_and_of_the_loop() -> None:
     waits = event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 60)
     lines = [line(46, "time.sleep(0.002)", 0.6, "loader", outer=70)]

@@ -296,7 +296,9 @@ def _learn_package(session: _Session, ran: CommandRun, texts: Mapping[str, bytes
     lines = [line.strip() for line in ran.text().splitlines() if "unmatched" in line]
     if not lines:
         return "the package's checks name no input"
-    session.state = replace(_joined(session, texts), mixed=lines[0][:300] if "device type" in lines[0] else "")
+    state = replace(_joined(session, texts), mixed=lines[0][:300] if "device type" in lines[0] else "")
+    # without its checks the package fails at whatever waits for the GPU next; with them at the call itself
+    session.state = replace(state, python=_raised(ran) or state.python) if state.mixed else state
     return lines[0][:300]
 
 
@@ -464,6 +466,8 @@ def _verdict(
         )
     if state.mixed:
         cause = f"an AOTInductor package was given an input on another device than it was made for: {state.mixed}"
+        own = stacks.own_line(state.python)
+        cause += f"; called at {own.place} in {own.function}" if own else ""
         fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
         return Verdict.FOUND, cause, "invalid-argument-device-mismatch", "device-mixup", fix
     died = _raised(first) if first.crashed() or (first.exit or 0) < 0 else ()

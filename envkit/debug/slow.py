@@ -24,6 +24,7 @@ _WASTED = 0.5  # of a step's time on the CPU in short operations
 _SYNCS = re.compile(r"\.(?:item|tolist|cpu|numpy|nonzero)\(|\b(?:float|int|bool|print)\(|synchronize\(")
 _WAITS = re.compile(r"\.(?:item|tolist|cpu|numpy)\(|synchronize\(")
 _COPIES = re.compile(r"\.(?:to|cuda|copy_)\(")
+_FETCHES = re.compile(r"\.(?:to|cpu|copy_|numpy|tolist)\(")
 _MOSTLY = 0.75  # of the collectives, in which the same rank is the last
 _MOST_SPANS = 4000
 _MOST_ROWS = 12
@@ -271,19 +272,22 @@ def _launched(process: Process, reduced: Reduced) -> Finding | None:
 
 
 def _copied(process: Process, reduced: Reduced) -> Finding | None:
-    """Copies from memory that is not pinned, which nothing overlaps."""
+    """Copies from memory that is not pinned, or into it, which nothing overlaps."""
     share = reduced.copies / reduced.seconds
     if share < _SHARE:
         return None
-    lines = _best(process, _COPIES, ("", "loader"))
+    back = 2 * reduced.fetched > reduced.copied
+    lines = _best(process, _FETCHES if back else _COPIES, ("", "loader"))
     steps = max(len(process.traced), 1)
     rate = reduced.copied / max(reduced.copies, 1e-9) / 1e9
     said = (
-        f"copies from pageable memory take {share:.0%} of a step of {span(process.step)}: "
+        f"copies {'to' if back else 'from'} pageable memory take {share:.0%} of a step of {span(process.step)}: "
         f"{size(reduced.copied / steps)} a step at {rate:.1f} GB/s"
     )
     said += f", at {lines[0].frame.place}: `{lines[0].text}`" if lines else ""
     fix = "pin it (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with non_blocking=True ahead of its use"
+    if back:
+        fix = "keep it on the GPU, or copy_ it into a pinned tensor with non_blocking=True and wait for an event later"
     return Finding("pageable-copies", said, fix, tuple(line.frame for line in lines[:1]), share)
 
 
@@ -396,7 +400,7 @@ def _tables(process: Process, name: str) -> list[Table]:
                 "host": "waits for the CPU",
             }
             rows += [(f"GPU {words[key]}", *_cell(value / steps, per)) for key, value in reduced.gaps.items()]
-            rows += [("copies from pageable memory", *_cell(reduced.copies / steps, per))]
+            rows += [("copies from or to pageable memory", *_cell(reduced.copies / steps, per))]
         if reduced.joins:
             rows += [("in collectives", *_cell(reduced.joined / steps, per))]
         rows += [(f"operations of the main thread: {reduced.calls['operations'] // steps:,}", "", "")]

@@ -60,7 +60,8 @@ class Reduced:
     """What a trace holds: seconds of the whole, of the GPU at work, of its gaps by why it had nothing to do.
 
     ``gaps`` are "loader", "sync" (the CPU had waited for the GPU and had nothing queued), "host" (the CPU launches too
-    slowly); ``copies`` are seconds of copies from pageable memory during which no kernel ran, with their bytes.
+    slowly); ``copies`` are seconds of copies from or to pageable memory during which no kernel ran, with the bytes of
+    all of them and of those that came back from the GPU.
     ``short`` is the share of short operations in the main thread's, ``short_count`` their number, ``calls`` counts all,
     ``kernels`` are (name, seconds, count), ``joined`` are the collectives' seconds, ``joins`` those of each, in order.
     """
@@ -72,6 +73,7 @@ class Reduced:
     syncs: int
     copies: float
     copied: int
+    fetched: int
     short: float
     short_count: int
     items: int
@@ -125,7 +127,8 @@ def _reduced(events: Sequence[Event], main: str) -> Reduced:
     start, end = events[0].start, max(event.end for event in events)
     ops = [event for event in by_kind["cpu_op"] if event.lane == main]
     tops = _outermost(ops)
-    pageable = [event for event in by_kind["gpu_memcpy"] if "HtoD" in event.name and "Pageable" in event.name]
+    pageable = [event for event in by_kind["gpu_memcpy"] if "Pageable" in event.name]
+    back = [event for event in pageable if "DtoH" in event.name]
     kernels = merged((event.start, event.end) for event in by_kind["kernel"])
     copies = total(merged((event.start, event.end) for event in pageable)) - overlap(
         merged((event.start, event.end) for event in pageable), kernels
@@ -139,7 +142,8 @@ def _reduced(events: Sequence[Event], main: str) -> Reduced:
         gaps=_gaps(on_gpu, syncs, loads, [*ops, *calls], start, end) if on_gpu else {},
         syncs=len(syncs),
         copies=copies,
-        copied=sum(int(event.args.get("bytes", 0) or 0) for event in pageable),
+        copied=_bytes(pageable),
+        fetched=_bytes(back),
         short=short,
         short_count=count,
         items=sum(event.name == "aten::_local_scalar_dense" for event in by_kind["cpu_op"]),
@@ -151,6 +155,10 @@ def _reduced(events: Sequence[Event], main: str) -> Reduced:
         joins=tuple(event.seconds for event in sorted(joined, key=lambda each: each.start)),
         events=tuple(_picture(events, tops, main)),
     )
+
+
+def _bytes(copies: Iterable[Event]) -> int:
+    return sum(int(event.args.get("bytes", 0) or 0) for event in copies)
 
 
 def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
