@@ -289,6 +289,42 @@ def test_the_first_exception_of_a_python_is_its_place() -> None:
     assert told.main_frames(events) == ()
 
 
+SPAWNED = """
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "/opt/torch/multiprocessing/spawn.py", line 87, in _wrap
+    fn(i, *args)
+  File "/app/train.py", line 75, in _embeds
+    out = table(tokens)
+torch.AcceleratorError: CUDA error: device-side assert triggered
+"""
+
+
+def raised(message: str, line: int, before: Any = None) -> dict[str, Any]:
+    """An exception as the companion tells it, at a line of a program's own."""
+    event = {"event": "exception", "kind": "RuntimeError", "message": message, "frames": [["/app/train.py", line, "f"]]}
+    return event if before is None else {**event, "before": before}
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (raised("out of range", 9), 9),
+        (raised(SPAWNED, 81), 75),  # of the process that met it, not of who waited for that
+        (raised("no", 81, [raised(SPAWNED, 3)]), 75),  # of a pool's worker, as the cause
+        # the capture fails by what was called within it
+        (raised("CUDA error: failed due to a previous error", 66, [raised("CUDA error: not permitted", 68)]), 68),
+        (raised("wrong shape", 66, [raised("CUDA error: not permitted", 68)]), 66),  # its own, raised while handling
+        (raised("CUDA error: not permitted", 66, [raised("no such key", 68)]), 66),
+        (raised("CUDA error: not permitted", 66, "nothing"), 66),
+        (raised("Traceback (most recent call last):", 81), 81),  # without a frame
+    ],
+)
+def test_an_error_is_placed_where_it_was_met_first(event: dict[str, Any], line: int) -> None:
+    assert told.main_frames([{"event": "start"}, event])[-1].line == line
+
+
 def test_what_a_stage_needs_is_checked(tmp_path: Path) -> None:
     said: list[str] = []
     session = session_of(tmp_path, state_of(tmp_path, DEVICE), said, only=("memcheck",), skip=("profile",))

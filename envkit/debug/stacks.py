@@ -11,6 +11,8 @@ from envkit.debug.records import PythonFrame, Waiting
 
 _THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[[^\]\n]*\])? \(most recent call first\):")
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_RAISED = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.*)$')
+_TRACEBACK = "Traceback (most recent call last):"
 _SPY_THREAD = re.compile(r"^Thread (?:0x[0-9A-Fa-f]+|\d+)\b")
 _SPY_FRAME = re.compile(r"^    (?P<function>\S.*?) \((?P<file>[^()]*?):(?P<line>\d+)\)$")
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.M)
@@ -110,6 +112,18 @@ def moved(samples: Sequence[Mapping[str, Any]]) -> bool:
     """Whether any Python's stack differs between the samples; False where there are fewer than two."""
     pictures = [{pid: each["python"] for pid, each in sample["processes"].items()} for sample in samples]
     return any(picture != pictures[0] for picture in pictures[1:])
+
+
+def raised(text: str) -> tuple[PythonFrame, ...]:
+    """The frames of the first traceback in the text of an exception, which another process or thread met: a spawned
+    one, a worker of a pool or of a loader."""
+    begin = text.find(_TRACEBACK)
+    if begin < 0:
+        return ()
+    rest = text[begin + len(_TRACEBACK) :]
+    end = rest.find(_TRACEBACK)
+    lines = (rest if end < 0 else rest[:end]).splitlines()
+    return tuple(_frame(found) for line in lines if (found := _RAISED.match(line)))
 
 
 def frames(raw: Iterable[Sequence[Any]]) -> tuple[PythonFrame, ...]:

@@ -169,9 +169,25 @@ def hanging(processes: Sequence[Waiting], seconds: float, ended: str) -> str:
 
 
 def main_frames(events: Sequence[Mapping[str, object]]) -> tuple[PythonFrame, ...]:
-    """The frames of the first exception that ended a Python of the command."""
+    """The frames of the first exception that ended a Python of the command: those of the process that it is passed on
+    from, and of the first of several errors of CUDA, as each call of CUDA fails after one, or after one in a capture.
+    """
     for event in events:
-        raw = event.get("frames")
-        if event.get("event") == "exception" and isinstance(raw, list) and raw:
-            return stacks.frames(raw)
+        if event.get("event") != "exception" or not _frames(event):
+            continue
+        before = event.get("before")
+        chain = (
+            [event, *(each for each in before if isinstance(each, Mapping))] if isinstance(before, list) else [event]
+        )
+        for each in chain:
+            if passed_on := stacks.raised(str(each.get("message", ""))):
+                return passed_on
+        of_cuda = [each for each in chain if "CUDA error" in str(each.get("message"))]
+        first = of_cuda[-1] if of_cuda and of_cuda[0] is event else event
+        return _frames(first) or _frames(event)
     return ()
+
+
+def _frames(event: Mapping[str, object]) -> tuple[PythonFrame, ...]:
+    raw = event.get("frames")
+    return stacks.frames(raw) if isinstance(raw, list) else ()

@@ -34,7 +34,8 @@ SIGNAL = int(signal.SIGRTMAX) - 3  # programs use SIGUSR1 and SIGUSR2, and the f
 _HIGH = 900  # where a program that closes or reuses low descriptors does not come
 _MOST_FAILED = 2000  # children of one process that are told: a program may start failing ones without end
 _FRAMES = 40  # of a stack, the innermost
-_TEXT = 4000  # characters of a message
+_TEXT = 8000  # characters of a message, in which the traceback of another process may stand
+_EARLIER = 5  # exceptions that one was raised out of
 
 
 class _State:
@@ -150,7 +151,7 @@ def _forked() -> None:
 def _watch_exceptions() -> None:
     before, before_thread = sys.excepthook, threading.excepthook
 
-    def seen(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    def told(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> dict[str, Any]:
         frames: list[list[Any]] = []
         while trace is not None:
             code = trace.tb_frame.f_code
@@ -160,7 +161,18 @@ def _watch_exceptions() -> None:
             message = str(error)[:_TEXT]
         except Exception as fault:  # the program's own words, which may fail as it does
             message = f"<no words: {type(fault).__name__}>"
-        tell("exception", {"kind": kind.__name__, "message": message, "frames": frames[-_FRAMES:]})
+        return {"kind": kind.__name__, "message": message, "frames": frames[-_FRAMES:]}
+
+    def seen(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        said = told(kind, error, trace)
+        before: list[dict[str, Any]] = []
+        while error is not None and len(before) < _EARLIER:
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+            if error is not None:
+                before.append(told(type(error), error, error.__traceback__))
+        if before:
+            said["before"] = before
+        tell("exception", said)
 
     def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
