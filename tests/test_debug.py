@@ -84,6 +84,12 @@ def test_an_operation_on_two_devices_is_told_with_its_line_and_a_shape_that_does
     assert (mixed.category, mixed.cause_class) == ("tensors-on-different-devices", "device-mixup")
     assert mixed.cause.endswith(f"; the call that fails is at {tmp_path}/program.py:2 in forward")
     assert mixed.next[0].startswith("`envkit probe --placement MODULE:FACTORY` names each tensor")
+    passed_on = (
+        "import traceback\ntry:\n    exec(compile({!r}, 'worker.py', 'exec'))\n"
+        "except RuntimeError:\n    said = traceback.format_exc()\nraise RuntimeError(said)\n"
+    )
+    worker = run(python(tmp_path, passed_on.format(text.format(said))))
+    assert worker.cause.endswith("; the call that fails is at worker.py:2 in forward")
     other = run(python(tmp_path, text.format("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")))
     assert other.category != mixed.category and not any("--placement" in each for each in other.next)
 

@@ -47,6 +47,14 @@ class PlacedTensor(TypedDict):
     made: Frame | None
 
 
+class Earlier(TypedDict):
+    """An exception that another was raised out of."""
+
+    kind: str
+    message: str
+    frames: list[Frame]
+
+
 class Event(TypedDict, total=False):
     """What the companion writes down: a process that starts, a child that ended, an exception, a launch, a kernel's
     source (``file`` in the run's folder), the tensors of a line that failed."""
@@ -60,6 +68,7 @@ class Event(TypedDict, total=False):
     kind: str
     message: str
     frames: list[Frame]
+    before: list[Earlier]
     kernel: str
     trouble: str
     library: str
