@@ -7,11 +7,13 @@ clean.  "mended" holds what was run again after that.
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_debug_evidence import marked
 
 from envkit.debug import told
 
@@ -20,7 +22,14 @@ RECORD = json.loads((HERE / "data" / "gpu" / "h200-torch-2.11-cu130-debug-fresh.
 MENDED = RECORD["mended"]
 PROGRAM = "/src/tests/debug/fresh_programs.py"
 NOT_AT_FIRST = {"paged", "packed", "worker", "captured"}
-# Words that the cause must hold.
+SOURCE = HERE / "debug" / "fresh_programs.py"
+# What was asked of each cause before it was known: of each group of words one, and the mark of its kernel.
+LABELS: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = next(
+    ast.literal_eval(each.value)
+    for each in ast.parse(SOURCE.read_text()).body
+    if isinstance(each, ast.AnnAssign) and each.value and ast.unparse(each.target) == "LABELS"
+)
+# What it says.
 SAYS = {
     "misread": "`pack_pairs` reads 8 bytes at the misaligned address", "stale": "`gather_rows(",
     "thawed": "`weight_grad` writes 16 bytes out of bounds", "strided": "an operation of cuBLAS or cuDNN",
@@ -44,13 +53,8 @@ def report(name: str, runs: dict[str, Any]) -> dict[str, Any]:
 def test_the_record_says_where_and_when_it_ran() -> None:
     assert RECORD["recorded"]["gpu"] == "NVIDIA H200" and RECORD["recorded"]["torch"] == "2.11.0+cu130"
     assert RECORD["recorded"]["date"] == "2026-11-30" and MENDED["recorded"] == RECORD["recorded"]
-    marked = [
-        number
-        for number, line in enumerate((HERE / "debug" / "fresh_programs.py").read_text().splitlines(), 1)
-        if line.endswith("# here")
-    ]
-    assert sorted(line for lines in RECORD["lines"].values() for line in lines) == marked
-    assert set(RECORD["lines"]) == set(SAYS)
+    assert {line for lines in RECORD["lines"].values() for line in lines} == marked(SOURCE, "  # here")
+    assert set(RECORD["lines"]) == set(SAYS) == set(LABELS)
 
 
 @pytest.mark.parametrize("name", sorted(set(SAYS) - NOT_AT_FIRST))
@@ -60,6 +64,19 @@ def test_the_planted_line_was_named_at_first_sight(name: str) -> None:
     assert answer["verdict"] == "found" and SAYS[name] in answer["cause"]
     # a pointer that is stale and a kernel are named themselves, and with the line that launched them
     assert f"{PROGRAM}:{line}" in answer["cause"]
+
+
+@pytest.mark.parametrize("name", sorted(set(LABELS) - {"paged"}))
+def test_what_the_labels_asked_for_was_said_at_first_sight(name: str) -> None:
+    cause = report(f"{name}/fault", RECORD["runs"])["cause"]
+    groups, mark = LABELS[name]
+    assert [words for words in groups if not any(word in cause for word in words)] == []
+    own = [
+        f"{file}:{line}"
+        for file, sign in (("kernels/fresh.cu", "//"), ("fresh_kernel.py", "#"))
+        for line in marked(HERE / "debug" / file, f"{sign} {mark}")
+    ]
+    assert not mark or any(place in cause for place in own), (own, cause)
 
 
 def test_what_was_not_named_at_first_sight() -> None:

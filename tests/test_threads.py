@@ -20,11 +20,11 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
     return {each["address"]: each for each in tomllib.loads(text)["thread"]}
 
 
-KNOWN, UNSEEN, BEYOND = threads("threads"), threads("threads-unseen"), threads("threads-beyond")
-VARIED, NOVEL, FRESH = threads("threads-varied"), threads("threads-novel"), threads("threads-fresh")
-LAST, RECENT, SIGHT = threads("threads-last"), threads("threads-recent"), threads("threads-sight")
-THREADS = KNOWN | UNSEEN | BEYOND | VARIED | NOVEL | FRESH | LAST | RECENT | SIGHT
-OPEN = KNOWN | UNSEEN | BEYOND | VARIED
+ORDER = ("known", "unseen", "beyond", "varied", "novel", "fresh", "last", "recent", "sight")
+PARTS = {name: threads("threads" if name == "known" else f"threads-{name}") for name in ORDER}
+KNOWN = PARTS["known"]
+THREADS = {address: thread for part in PARTS.values() for address, thread in part.items()}
+OPEN = {address: thread for name in ORDER[:4] for address, thread in PARTS[name].items()}
 WANTED, WANTED_OF_OPEN = 0.85, 0.9
 
 
@@ -50,32 +50,6 @@ def test_enough_threads_and_enough_told() -> None:
 
 
 def test_unseen_threads_are_others() -> None:
-    assert len(UNSEEN) >= 12
-    assert len(BEYOND) >= 50
-    assert len(NOVEL) >= 40
-    assert not KNOWN.keys() & UNSEEN.keys()
-    assert len(VARIED) >= 40
-    assert not BEYOND.keys() & (KNOWN.keys() | UNSEEN.keys())
-    assert not VARIED.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys())
-    assert len(FRESH) >= 24
-    assert not FRESH.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys())
-    assert len(LAST) >= 29
-    assert not LAST.keys() & (
-        KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys()
-    )
-    assert len(RECENT) >= 20
-    assert not RECENT.keys() & (
-        KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys() | NOVEL.keys() | FRESH.keys() | LAST.keys()
-    )
-    assert len(SIGHT) >= 29
-    assert not SIGHT.keys() & (
-        KNOWN.keys()
-        | UNSEEN.keys()
-        | BEYOND.keys()
-        | VARIED.keys()
-        | NOVEL.keys()
-        | FRESH.keys()
-        | LAST.keys()
-        | RECENT.keys()
-    )
-    assert not NOVEL.keys() & (KNOWN.keys() | UNSEEN.keys() | BEYOND.keys() | VARIED.keys())
+    least = {"unseen": 12, "beyond": 50, "varied": 40, "novel": 40, "fresh": 24, "last": 29, "recent": 20, "sight": 29}
+    assert {name: len(part) for name, part in PARTS.items() if len(part) < least.get(name, 0)} == {}
+    assert sum(map(len, PARTS.values())) == len(THREADS)

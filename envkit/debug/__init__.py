@@ -280,8 +280,7 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     python = _raised(ran)
     if python and not ran.succeeded:
         session.state = replace(session.state, python=python)
-        own = stacks.own_line(python)
-        return f"the call that fails is at {own.place} in {own.function}" if own else ""
+        return stacks.at("the call that fails is at", python)
     return ""
 
 
@@ -466,20 +465,17 @@ def _verdict(
         )
     if state.mixed:
         cause = f"an AOTInductor package was given an input on another device than it was made for: {state.mixed}"
-        own = stacks.own_line(state.python)
-        cause += f"; called at {own.place} in {own.function}" if own else ""
+        cause += stacks.at("; called at", state.python)
         fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
         return Verdict.FOUND, cause, "invalid-argument-device-mismatch", "device-mixup", fix
     died = _raised(first) if first.crashed() or (first.exit or 0) < 0 else ()
     loading = packages.loading(died) and not session.ground.image
     if deadly := packages.deadly(session.request.command, session.here) if loading else None:
         cause, fix = deadly
-        own = stacks.own_line(died)
-        cause += f"; loaded at {own.place} in {own.function}" if own else ""
+        cause += stacks.at("; loaded at", died)
         return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", fix
     if state.carries:
-        own = stacks.own_line(died)
-        cause = native.own_runtime(state.carries) + (f" at {own.place} in {own.function}" if own else "")
+        cause = native.own_runtime(state.carries) + stacks.at(" at", died)
         return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", packages.SHARED
     if state.told:
         by_ranks = state.told
@@ -514,8 +510,7 @@ def _of_the_first_run(
         if said.cause == "device-mixup":  # raised before any kernel, so that the line is the one that failed
             python = python or _raised(first)
         cause = told.deaths(crashed, first.exit) + f"; {said.because}" if crashed else said.because
-        own = stacks.own_line(python)
-        cause += f"; the call that fails is at {own.place} in {own.function}" if own else ""
+        cause += stacks.at("; the call that fails is at", python)
         if state.placed:
             return (
                 Verdict.FOUND,

@@ -114,6 +114,12 @@ def moved(samples: Sequence[Mapping[str, Any]]) -> bool:
     return any(picture != pictures[0] for picture in pictures[1:])
 
 
+def at(lead: str, frames: Sequence[PythonFrame]) -> str:
+    """The program's own line of a stack behind ``lead``; "" for a stack without one."""
+    own = own_line(frames)
+    return f"{lead} {own.place} in {own.function}" if own else ""
+
+
 def raised(text: str) -> tuple[PythonFrame, ...]:
     """The frames of the first traceback in the text of an exception, which another process or thread met: a spawned
     one, a worker of a pool or of a loader."""

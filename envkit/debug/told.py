@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 
 from envkit.debug import kernels, stacks
+from envkit.debug.job import Earlier, Event
 from envkit.debug.kernels import Source
 from envkit.debug.records import Child, Fault, PythonFrame, Waiting
 from envkit.facts import Facts
@@ -168,26 +169,18 @@ def hanging(processes: Sequence[Waiting], seconds: float, ended: str) -> str:
     return f"the command hung ({how} after {seconds:.0f} s): {said}{more}"
 
 
-def main_frames(events: Sequence[Mapping[str, object]]) -> tuple[PythonFrame, ...]:
+def main_frames(events: Sequence[Event]) -> tuple[PythonFrame, ...]:
     """The frames of the first exception that ended a Python of the command: those of the process that it is passed on
     from, and of the first of several errors of CUDA, as each call of CUDA fails after one, or after one in a capture.
     """
     for event in events:
-        if event.get("event") != "exception" or not _frames(event):
+        if event["event"] != "exception" or not event.get("frames"):
             continue
-        before = event.get("before")
-        chain = (
-            [event, *(each for each in before if isinstance(each, Mapping))] if isinstance(before, list) else [event]
-        )
+        chain: list[Event | Earlier] = [event, *event.get("before", ())]
         for each in chain:
-            if passed_on := stacks.raised(str(each.get("message", ""))):
+            if passed_on := stacks.raised(each.get("message", "")):
                 return passed_on
-        of_cuda = [each for each in chain if "CUDA error" in str(each.get("message"))]
+        of_cuda = [each for each in chain if "CUDA error" in each.get("message", "")]
         first = of_cuda[-1] if of_cuda and of_cuda[0] is event else event
-        return _frames(first) or _frames(event)
+        return stacks.frames(first.get("frames") or event["frames"])
     return ()
-
-
-def _frames(event: Mapping[str, object]) -> tuple[PythonFrame, ...]:
-    raw = event.get("frames")
-    return stacks.frames(raw) if isinstance(raw, list) else ()

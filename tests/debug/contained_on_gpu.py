@@ -50,8 +50,6 @@ RUNGS: dict[str, tuple[list[str], list[str]]] = {  # options, and what Python is
     "memory": (["--memory"], [str(PROGRAM), "requests", "fault"]),
     "slow": (["--slow"], [str(PROGRAM), "noise", "fault"]),
     "misaligned": (["--only", "core-dump", "--only", "launches"], own("misaligned", "fault")),
-    "uncached": ([], own("oob", "fault")),  # of an image without the CUDA toolkit
-    "uncached-clean": ([], own("oob", "clean")),
     "busy": (["--stage-timeout", "12"], ["-c", BUSY]),
 }
 

@@ -145,7 +145,7 @@ def killed_after(lines: int, seconds: float) -> list[str]:
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, PARTS))])
 def test_a_run_that_is_killed_leaves_nothing(part: int) -> None:
-    """SIGKILL at twenty moments of a run, eight of them by day, spread over the lines that it says; the parts are for
+    """SIGKILL at twenty moments of a run, four of them by day, spread over the lines that it says; the parts are for
     several workers."""
     dice = random.Random(20261121 + part)
     for number in range(part, KILLS, PARTS):
