@@ -218,8 +218,8 @@ def timed(name: str, part: str = "runs") -> slow.Process:
             "host": seconds("GPU waits for the CPU")}  # fmt: skip
     busy = seconds("GPU at work")
     reduced = Reduced(
-        busy + sum(gaps.values()), True, busy, gaps, 0, 0.0, 0, 0.0, 0, 0, {"operations": 1, "kernels": 1}, (), (), (),
-        0.0, (), (),
+        busy + sum(gaps.values()), True, busy, gaps, 0, 0.0, 0, 0, 0.0, 0, 0, {"operations": 1, "kernels": 1}, (), (),
+        (), 0.0, (), (),
     )  # fmt: skip
     plain = {**raw, "steps": steps, "loaded": [0.0] * 10, "traced": [0.0] * raw["count"]}
     return replace(slow.process(plain, None), reduced=reduced)
