@@ -1,14 +1,16 @@
 """Holds `envkit explain` against public failure logs that were read and judged by hand.
 
     python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--category ID] [--verbose]
-                                  [--part tune|held|later|unseen|beyond|novel|further|last|sight|glance|common|all]
+        [--part tune|held|later|unseen|beyond|novel|common|further|last|sight|glance|newest|all]
+        [--totals]
 
 The list names of each log its id, where it is from, and what an expert expects: category and cause class (with those
 that are right as well), the lines to be quoted, whether the loudest line misleads, and whether the GPU environment is
 at fault at all.  The texts are not in this repository, and of the lines to be quoted only hashes are
 (``evidence_sha256``: the first 16 digits of each line's, white space as one blank; a list of your own may say
 ``evidence``).  A text is DIR/ID.log, DIR/ID.txt or DIR/ID.txt.gz, or DIR/ID/* where several files belong together.
-Prints the shares that are right and one line for each that is not; exits 1 where a text is missing.
+Prints the shares that are right and one line for each that is not; with ``--totals``, for a part whose single answers
+nobody is to see, the strict shares and those by group and confidence in place of these.  Exits 1 where one is missing.
 """
 
 from __future__ import annotations
@@ -136,15 +138,27 @@ def hold(entry: Expected, answer: Explanation, figures: Figures) -> str:
     return "; ".join(wrong)
 
 
+def hold_strictly(entry: Expected, answer: Explanation, figures: Figures) -> None:
+    """Count an answer by the first of what is right alone, and, by all of it, by its group and its confidence."""
+    figures.count("category, strict", answer.category == entry.category)
+    figures.count("cause class, strict", answer.cause == entry.cause_class)
+    right = answer.category in (entry.category, *entry.also_ok)
+    right = right and answer.cause in (entry.cause_class, *entry.cause_also_ok)
+    group = "GPU failures" if entry.gpu else "end well" if entry.category == _OPEN else "other failures"
+    figures.count(f"group: {group}", right)
+    figures.count(f"at confidence {answer.confidence:.2f}", right)
+
+
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--texts", type=Path, required=True)
     opened = ("tune", "held", "later", "unseen", "beyond", "novel", "common")
-    parts = (*opened, "further", "last", "sight", "glance", "all")
+    parts = (*opened, "further", "last", "sight", "glance", "newest", "all")
     parser.add_argument("--part", choices=parts, default="all")
     parser.add_argument("--category", help="only the logs that an expert puts there")
+    parser.add_argument("--totals", action="store_true", help="totals alone, no single answer")
     parser.add_argument("--verbose", action="store_true", help="the hypotheses of each miss, in their order")
     chosen = parser.parse_args()
     known: Facts = tables.load()
@@ -160,8 +174,12 @@ def main() -> int:
             continue
         before = time.monotonic()
         story = story_of(paths)
-        miss = hold(entry, explain(story, known), figures)
+        answer = explain(story, known)
+        miss = hold(entry, answer, figures)
         slowest = max(slowest, (time.monotonic() - before, entry.id))
+        if chosen.totals:
+            hold_strictly(entry, answer, figures)
+            continue
         if miss:
             print(f"{entry.id:8} {'misleading: ' if entry.misleading else ''}{miss}")
         if miss and chosen.verbose:
@@ -170,9 +188,10 @@ def main() -> int:
                 first = guess.evidence[0].text[:90] if guess.evidence else "-"
                 print(f"         {guess.strength.name.lower():9} {guess.category} / {guess.cause}: {first}")
     print()
-    for question, asked in figures.asked.items():
+    for question, asked in sorted(figures.asked.items()) if chosen.totals else figures.asked.items():
         print(f"{question:26} {figures.right[question]:4} of {asked:4}  {figures.right[question] / asked:6.1%}")
-    print(f"{time.monotonic() - begun:.1f} s, the slowest {slowest[1]} {slowest[0]:.2f} s")
+    if not chosen.totals:
+        print(f"{time.monotonic() - begun:.1f} s, the slowest {slowest[1]} {slowest[0]:.2f} s")
     return 1 if missing else 0
 
 

@@ -45,6 +45,7 @@ HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
     "u31-": "common", "v32-": "sight", "w33-": "glance",
+    "x34-": "newest",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
@@ -78,7 +79,7 @@ def number_of(name: str) -> int:
 
 
 def part_of(name: str) -> str:
-    """Whether a program's texts may be looked at ("tune") or are set aside ("novel" to "glance")."""
+    """Whether a program's texts may be looked at ("tune") or are set aside ("novel" to "newest")."""
     for begins, part in _WRITTEN_AFTER.items():
         if name.startswith(begins):
             return part
@@ -164,7 +165,7 @@ def printed(
     """
     with emptied(at) if at else tempfile.TemporaryDirectory(prefix="printed-") as made:
         folder = Path(made).resolve()
-        for beside in ("before.py", "driver.c", "slurm.sh", "standin.py", "teller.py", "tiny.py"):
+        for beside in ("before.py", "driver.c", "ranks.py", "slurm.sh", "standin.py", "teller.py", "tiny.py"):
             shutil.copy(HERE / beside, folder / beside)
         for file, text in {entry.get("file", _FILE): entry.get("program", ""), **entry.get("files", {})}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -341,7 +342,7 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    aside = sum(parts[each] for each in ("novel", "further", "last", "sight", "glance"))
+    aside = sum(parts[each] for each in ("novel", "further", "last", "sight", "glance", "newest"))
     print(f"{len(rows)} texts, of which {aside} are set aside")
     return 0
 
