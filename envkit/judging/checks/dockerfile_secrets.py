@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.credentials import looks_real, placeholder, plain_password, shape_in, surely_names_secret
 from envkit.judging.checks._dockerfile import reached
+from envkit.judging.checks._lent_secrets import kept
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
@@ -66,10 +67,25 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
                     yield finding
             before = command
     yield from _passed(dockerfile, told)
+    yield from _lent(dockerfile)
     copied = list(_copied(dockerfile))
     yield from copied
     asked += len(copied)
     skip_if(not asked, "the file sets no variable and runs nothing")
+
+
+def _lent(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A build secret that the RUN which is lent it leaves in a layer of the image."""
+    for index in dockerfile.lineage:
+        for step in dockerfile.stages[index].steps if index in dockerfile.reachable else ():
+            for one in kept(step) if step.name == "RUN" else ():
+                yield found(
+                    f"the layer of this RUN keeps the build secret {one.secret} in {one.file}",
+                    one.word.span,
+                    Severity.WARNING,
+                    "read it where it is mounted, or remove the file in the same RUN",
+                    {"a secret": step.span.place},
+                )
 
 
 def _copied(dockerfile: Dockerfile) -> Iterator[Finding]:

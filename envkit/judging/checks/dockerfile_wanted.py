@@ -14,6 +14,7 @@ from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
+from envkit.judging.checks._pips import RESOLVES, refuses
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -241,7 +242,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         bounded = wants.want_of(one, facts) if one.specifier and not one.version and one.name != "torch" else None
         if bounded is not None:
             asked += 1
-            excluded = list(_bounded(dockerfile, bounded, at, torches, commands))
+            excluded = list(_bounded(dockerfile, bounded, at, torches, commands, facts))
             yield from excluded
             if excluded:
                 continue
@@ -271,7 +272,9 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             joined = together(mine, met.commands)
             if misfit is None or (free and not used and (met.at > at or joined)):
                 continue
-            severity, so = (Severity.WARNING, "") if used else _effect(dockerfile, at, one, met, joined, row.torch)
+            severity, so = (
+                (Severity.WARNING, "") if used else _effect(dockerfile, at, one, met, joined, row.torch, facts)
+            )
             message = misfit.message.replace("the file pins", "here is")
             there = {f"torch {met.version}": met.span.place}
             yield found(f"{message}{so}", one.span, severity, misfit.fix, {**misfit.facts, **there})
@@ -284,7 +287,12 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 
 def _bounded(
-    dockerfile: Dockerfile, want: wants.Want, at: int, torches: Sequence[_There], commands: Mapping[Span, Commands]
+    dockerfile: Dockerfile,
+    want: wants.Want,
+    at: int,
+    torches: Sequence[_There],
+    commands: Mapping[Span, Commands],
+    facts: Facts,
 ) -> Iterator[Finding]:
     """What comes of bounds of which each release asks for another torch than the one that is there."""
     one = want.install
@@ -292,7 +300,7 @@ def _bounded(
     for met in _met(mine, at, one, torches):
         if not met.version or want.admits(met.version):
             continue
-        severity, so = _effect(dockerfile, at, one, met, together(mine, met.commands), "")
+        severity, so = _effect(dockerfile, at, one, met, together(mine, met.commands), "", facts)
         yield found(
             f"each release of {one.name} that {one.specifier} lets in asks for another torch ({want.asked}), and here "
             f"is torch {met.version}{so}",
@@ -344,12 +352,13 @@ def _excluding(
         if all(each.install.name in wants.MATES or each.install.span in brings for each in pair):
             continue  # torchvision-mismatch says it
         first, second = pair
-        yield error(
-            f"{second.named} asks for {second.asked}, and {first.named} of the same command for {first.asked}, so that "
-            f"{second.install.manager} refuses the two and the build ends here",
+        severity, so = _of_one_command(dockerfile, second.install, facts)
+        yield found(
+            f"{second.named} asks for {second.asked}, and {first.named} of the same command for {first.asked}{so}",
             second.install.span,
-            {f"{each.named} asks for {each.asked}": f"{each.install.span.place}, {each.because}" for each in pair},
+            severity,
             "take releases of the two that ask for one torch",
+            {f"{each.named} asks for {each.asked}": f"{each.install.span.place}, {each.because}" for each in pair},
         )
 
 
@@ -454,12 +463,22 @@ def _near(one: Install, torches: Sequence[_There]) -> list[_There]:
     return near if near or apart(one.prefix) else [each for each in torches if each.at < 0]
 
 
+def _of_one_command(dockerfile: Dockerfile, one: Install, facts: Facts) -> tuple[Severity, str]:
+    """What comes of two that do not fit in one command: pip refuses them only since it has a resolver."""
+    refused = refuses(dockerfile, one, facts)
+    if refused:
+        return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
+    if refused is None:
+        return Severity.WARNING, f", and pip since {RESOLVES} refuses the two; an older one installs them all the same"
+    return Severity.WARNING, f", and the pip here, older than {RESOLVES}, installs the two all the same"
+
+
 def _effect(
-    dockerfile: Dockerfile, at: int, one: Install, met: _There, joined: bool, wanted: str
+    dockerfile: Dockerfile, at: int, one: Install, met: _There, joined: bool, wanted: str, facts: Facts
 ) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
     if joined and "--no-deps" not in one.options:
-        return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
+        return _of_one_command(dockerfile, one, facts)
     if met.at > at and not joined:
         return Severity.WARNING, ", which is installed over the one that it was made for"
     if "--no-deps" in one.options:
