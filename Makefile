@@ -48,16 +48,18 @@ WORKERS = $(shell scripts/workers 3)
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
 FAULTS = -n $(WORKERS) --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: side by side, all three where
-# two processors are.  Beyond the first stack, which `torch` has made, those of the faults take 17 GB and the images of torch 22;
-# in CI, which has no use for it again, each part takes away what it made, so a disk with less room has the images after the faults.
-BESIDE = --no-print-directory --jobs=$(if $(filter 1,$(WORKERS)),2,3)
-BOTH = 44
-real: $(VENV)/test.ready slow torch
+# What computes keeps the processors busy, images the disk, and the other engine tests wait for budgets: side by side, all three
+# where two processors are.  The stacks of the faults take 22 GB and the images of torch as much; in CI, which has no use for it
+# again, each part takes away what it made, so with less room on the disk the planted faults wait for the images.
+SIDES = $(if $(filter 1,$(WORKERS)),2,3)
+BOTH = 49
+real: $(VENV)/test.ready
 	scripts/compiler
-	@free=$$(scripts/room) && if [ "$${free:-$(BOTH)}" -ge $(BOTH) ]; then $(MAKE) $(BESIDE) planted built others; else \
-	    echo "$$free GB are free and $(BOTH) wanted: the images of torch are built after the planted faults"; \
-	    $(MAKE) $(BESIDE) planted others && $(MAKE) --no-print-directory built; fi
+	$(MAKE) --no-print-directory --jobs=$(SIDES) IN_REAL=1 slow built others torch planted
+ifdef IN_REAL
+torch: | slow
+planted: | torch $(shell free=$$(scripts/room); [ "$${free:-$(BOTH)}" -ge $(BOTH) ] || echo built)
+endif
 
 planted: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m 'faults and not nightly' $(FAULTS) --durations=5 tests/faults

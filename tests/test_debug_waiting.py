@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torches
 from clocks import ends
+from nightly import at_night
 
 from envkit import debug, facts
 from envkit.debug import job
@@ -49,10 +50,8 @@ def debugged(tmp_path: Path) -> Debugged:
     ("case", "word"),
     [
         ("sleeps", "sleeps"),
-        ("loads", "loads"),
         ("saves", "writes a checkpoint"),
-        ("compiles", "compiles"),
-        ("prepares", "prepares data"),
+        *at_night(("loads", "loads"), ("compiles", "compiles"), ("prepares", "prepares data")),
     ],
 )
 def test_a_rank_that_will_come_is_suspected_live_and_observed_to_its_end(

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import torches
+from nightly import at_night
 
 from envkit import facts, payload
 from envkit.errors import UsageError
@@ -230,6 +232,8 @@ def test_half_a_file_of_another_rank_is_waited_for(tmp_path: Path) -> None:
 # With torch.
 
 BETWEEN = "a tensor of shape [3, 8]"
+# Each run imports torch, and what both ways share is seen by the first.
+each_way: Callable[[Any], Any] = pytest.mark.parametrize("how", ["auto", *at_night(("trace",))])
 
 
 @torches.needs_torch
@@ -243,7 +247,7 @@ BETWEEN = "a tensor of shape [3, 8]"
         ("half_float", "dtype-mix", "second", f"addmm meets float16 (two.bias, two.weight) and float32 ({BETWEEN})"),
     ],
 )
-@pytest.mark.parametrize("how", ["auto", "trace"])
+@each_way
 def test_what_meets_is_named_with_its_line(name: str, check: str, where: str, message: str, how: str) -> None:
     result = judged(follow(name, how))[check]
     assert [finding.message for finding in result.findings] == [message]
@@ -255,7 +259,7 @@ def test_what_meets_is_named_with_its_line(name: str, check: str, where: str, me
     "name",
     ["clean", "moved", "called_cuda", "context", "embedding_clean", "half_clean", "autocast", "frozen_clean"],
 )
-@pytest.mark.parametrize("how", ["auto", "trace"])
+@each_way
 def test_a_clean_twin_is_green(name: str, how: str) -> None:
     model = follow(name, how)
     results = judged(model)

@@ -27,6 +27,8 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "smoke_compared.json").r
 # Tests that compute in one process; ranks and fresh interpreters have benches of their own.
 CASES = [case for case in TESTS if case.cpu and case.start == "fork" and not (case.several or case.builds)]
 CASES = [case for case in CASES if case.group != "errors"]
+# By day the first of each group; all of them take five minutes of a processor, and that of the operators alone one.
+BY_DAY = {case.group: case.name for case in reversed(CASES) if case.name != "operators"}.values()
 
 
 def fault_of(faults: tuple[str, ...]) -> str:
@@ -35,9 +37,10 @@ def fault_of(faults: tuple[str, ...]) -> str:
 
 
 @cache
-def said(fault: str) -> Any:
+def said(fault: str, by_day: bool) -> Any:
     """The program's document for the tests that have this as their smallest fault, or for all without one."""
-    names = [case.name for case in CASES if fault in ("", fault_of(case.faults))]
+    chosen = [case for case in CASES if (case.name in BY_DAY) == by_day]
+    names = [case.name for case in chosen if fault in ("", fault_of(case.faults))]
     done = subprocess.run(
         [torches.PYTHON, str(PROGRAM), fault, *names],
         capture_output=True,
@@ -61,7 +64,10 @@ def red(name: str, measures: dict[str, float | str]) -> list[str]:
     return [finding.message for finding in of_one(SmokeTest(name, "cpu", "ran", measures=measures))]
 
 
-each_case: Callable[[Any], Any] = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_case: Callable[[Any], Any] = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name in BY_DAY else pytest.mark.nightly, id=case.name) for case in CASES],
+)
 
 
 def test_what_computes_on_the_cpu_is_what_was_recorded() -> None:
@@ -71,7 +77,7 @@ def test_what_computes_on_the_cpu_is_what_was_recorded() -> None:
 @torches.needs_torch
 @each_case
 def test_a_test_compares_all_that_it_did_when_it_was_recorded(case: Any) -> None:
-    now = said("")
+    now = said("", case.name in BY_DAY)
     if now["torch"] != RECORDED["torch"]:
         pytest.skip(f"it was recorded with torch {RECORDED['torch']}, and this one is {now['torch']}")
     one = now["tests"][case.name]
@@ -85,7 +91,7 @@ def test_a_test_compares_all_that_it_did_when_it_was_recorded(case: Any) -> None
 @torches.needs_torch
 @each_case
 def test_a_sound_torch_passes_and_every_comparison_sees_the_smallest_fault(case: Any) -> None:
-    sound, faulty = (said(fault)["tests"][case.name] for fault in ("", fault_of(case.faults)))
+    sound, faulty = (said(fault, case.name in BY_DAY)["tests"][case.name] for fault in ("", fault_of(case.faults)))
     if "measures" not in sound:
         pytest.skip(sound["not applicable"])
     assert red(case.name, sound["measures"]) == []

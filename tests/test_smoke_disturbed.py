@@ -46,6 +46,7 @@ def all_seen(said: Any) -> None:
 
 
 @torches.needs_torch
+@pytest.mark.nightly  # a minute of a processor and more
 def test_the_level_quick_sees_each_corruption_of_an_operator() -> None:
     all_seen(disturbed("--level", "quick"))
 

@@ -187,6 +187,7 @@ def test_a_package_that_is_source_alone_is_built_and_pinned(index: Index, tmp_pa
 
 
 @slow
+@pytest.mark.nightly
 def test_two_builds_give_the_same_bytes(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", "NEEDS = list({each + '; extra == \"x\"' for each in 'bcdefghij'})")
     first, second = (Run(tmp_path / name).closure("a") for name in ("one", "two"))
@@ -232,6 +233,7 @@ def test_what_another_package_needs_is_built(index: Index, tmp_path: Path) -> No
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_several_packages_may_need_different_releases_in_turn(index: Index, tmp_path: Path) -> None:
     """What is offered grows with what the solver learns."""
     index.add("conf", "2.3", "parser==4.9.*", "late")
@@ -266,6 +268,7 @@ def test_a_conflict_is_not_solved_by_old_source(index: Index, tmp_path: Path) ->
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_the_newest_source_that_fits_the_python_and_the_day_is_built(index: Index, tmp_path: Path) -> None:
     source(index, "a", "1.0", uploaded="2024-01-01T00:00:00Z")
     source(index, "a", "2.0", uploaded="2024-06-01T00:00:00Z")
@@ -285,6 +288,7 @@ def test_a_release_whose_needs_cannot_be_met_gives_way_to_an_older_one(index: In
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_what_a_built_release_needs_is_built_before_an_older_one_is_taken(index: Index, tmp_path: Path) -> None:
     """Of an older one the solver knows no need, so that it never names what the newer one wants."""
     for number in range(1, 9):
@@ -299,6 +303,7 @@ def test_what_a_built_release_needs_is_built_before_an_older_one_is_taken(index:
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_a_newer_release_that_was_built_is_taken_before_the_newest_of_what_it_bounds(
     index: Index, tmp_path: Path
 ) -> None:
@@ -313,6 +318,7 @@ def test_a_newer_release_that_was_built_is_taken_before_the_newest_of_what_it_bo
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_only_so_many_releases_are_built_one_after_the_other(index: Index, tmp_path: Path) -> None:
     for number in range(1, 12):
         source(index, "a", f"{number}.0", needs=(f"c=={number}",))
@@ -359,6 +365,7 @@ def test_what_a_build_needs_is_pinned(index: Index, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_what_newer_tools_cannot_build_those_of_its_day_can(index: Index, tmp_path: Path) -> None:
     index.add("helper", "1.0", uploaded="2020-01-01T00:00:00Z")
     index.add("helper", "2.0", uploaded="2024-01-01T00:00:00Z")
@@ -492,6 +499,7 @@ def test_who_requires_a_wheel_that_was_built_is_told(index: Index, published: Pu
 
 @pytest.mark.nightly
 @slow
+@pytest.mark.nightly
 def test_no_pre_release_is_taken_because_an_older_one_needs_what_is_source_alone(
     index: Index, published: Publish, tmp_path: Path
 ) -> None:
