@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,21 @@ def test_what_fits_gives_none() -> None:
 def test_a_torchvision_that_asks_for_a_range_goes_with_later_releases() -> None:
     assert pair_misfit("torchvision", "0.29.0", "2.14.1", FACTS) is None
     assert pair_misfit("torchvision", "0.19.0", "2.4.1", FACTS) is not None
+
+
+@pytest.mark.parametrize(
+    ("torch", "pythons", "fix"),
+    [
+        ("2.6.0", (), "take torchvision==0.21.0, or torch==2.5.0"),
+        ("2.6.0", ("3.12",), "take torchvision==0.21.0, or torch==2.5.0"),
+        ("2.4.0", ("3.8",), "take torchvision==0.19.0"),
+        ("2.6.0", ("3.8",), "take torch==2.4.1 with torchvision==0.19.1"),
+        ("2.6.0", ("3.3",), "take torch==2.5.0 and a Python that it has a wheel for"),
+    ],
+)
+def test_the_fix_of_a_pair_names_what_has_a_wheel_for_the_python(torch: str, pythons: Sequence[str], fix: str) -> None:
+    misfit = pair_misfit("torchvision", "0.20.0", torch, FACTS, pythons)
+    assert misfit is not None and misfit.fix == fix
 
 
 @pytest.mark.parametrize(

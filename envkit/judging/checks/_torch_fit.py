@@ -203,8 +203,11 @@ def rejects(row: TorchNeedRow, version: str, torch: str, facts: Facts) -> Incomp
     )
 
 
-def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompatibility | None:
-    """Whether ``version`` of "torchvision" or "torchaudio" was made for torch ``torch``.
+def pair_misfit(
+    package: str, version: str, torch: str, facts: Facts, pythons: Sequence[str] = ()
+) -> Incompatibility | None:
+    """Whether ``version`` of "torchvision" or "torchaudio" was made for torch ``torch``; the fix is for ``pythons``
+    ("A.B"), any of which may be used, or for any Python.
 
     Source: Requires-Dist of their wheels, which name one torch exactly; of releases that ask for a range the rows'
     notes say so.
@@ -215,15 +218,35 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompa
     wanted = str(facts.torch_builds(torch)[0].torch)
     if goes_with(package, version, Torch(wanted), facts):
         return None
-    mates = default_build(wanted, facts)
-    listed = () if mates is None else (mates.torchvision if package == "torchvision" else mates.torchaudio) or ()
     made = " or ".join(releases)
     row = default_build(releases[0], facts)
+    mate = _mate_of(package, wanted, facts)
+    pairs = [(f"{package}=={mate}", wanted)] if mate else []
+    pairs += [(f"torch=={releases[-1]}", releases[-1])]
+    ways = [way for way, release in pairs if _has_wheel(release, pythons, facts)]
+    newest = _newest_for(pythons, facts)
+    if not ways and newest and (theirs := _mate_of(package, newest, facts)):
+        ways = [f"torch=={newest} with {package}=={theirs}"]  # neither has a wheel for this Python
     return Incompatibility(
         f"{package} {version} was made for torch {made}, not for {wanted}",
-        (f"take {package}=={listed[-1]}, or torch=={releases[-1]}" if listed else f"take torch=={releases[-1]}"),
+        f"take {', or '.join(ways)}" if ways else f"take torch=={releases[-1]} and a Python that it has a wheel for",
         {f"{package} {version} requires torch {made}": cited(row)} if row else {},
     )
+
+
+def _mate_of(package: str, torch: str, facts: Facts) -> str:
+    """The last release of "torchvision" or "torchaudio" that was made for a torch, "" where the facts name none."""
+    row = default_build(torch, facts)
+    listed = () if row is None else (row.torchvision if package == "torchvision" else row.torchaudio) or ()
+    return str(listed[-1]) if listed else ""
+
+
+def _has_wheel(torch: str, pythons: Sequence[str], facts: Facts) -> bool:
+    """Whether nothing speaks against a wheel of a torch for one of the Pythons."""
+    try:
+        return not pythons or python_misfit(torch, pythons, facts) is None
+    except Unknown:
+        return True
 
 
 def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibility | None:

@@ -318,7 +318,8 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         if torch.version.value is None:
             continue
         try:
-            misfit = fit.pair_misfit(mate.name, mate.version, torch.version.value, facts)
+            pythons = (mate.python,) if mate.python else ()
+            misfit = fit.pair_misfit(mate.name, mate.version, torch.version.value, facts, pythons)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue

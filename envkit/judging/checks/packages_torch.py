@@ -49,7 +49,8 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
         if not mate.version or mate.url or mate.constraint:
             continue
         try:
-            misfit = fit.pair_misfit(mate.name, mate.version, version, facts)
+            pythons = packages.pythons or (() if packages.python.missing else (packages.python.value or "",))
+            misfit = fit.pair_misfit(mate.name, mate.version, version, facts, pythons)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
