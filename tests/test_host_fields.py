@@ -263,6 +263,7 @@ def allowed(case: Case, end: str) -> set[str]:
 
 
 @pytest.mark.slow  # judges a machine a thousand times
+@pytest.mark.nightly
 def test_no_field_of_a_twin_is_passed_by_unless_somebody_said_why() -> None:
     wrong, used, count = [], {"silent": set[str](), "warned": set[str]()}, 0
     for case in sample():

@@ -744,6 +744,7 @@ def met(wish: dict[str, Any], keys: set[str], gpus: list[str]) -> bool:
 
 
 @pytest.mark.slow  # random wishes, each solved again without each of its keys
+@pytest.mark.nightly
 @examples(30)
 @given(WISHES)
 def test_a_conflict_is_one_and_has_no_spare(wish: dict[str, Any]) -> None:

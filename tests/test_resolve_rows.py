@@ -130,6 +130,7 @@ def test_coverage_is_that_of_the_second_reading(torch: dict[str, Any]) -> None:
                 assert str(found.by) in [arch.replace("compute_", "sm_") for arch in lists]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # thousands of wishes: every torch, on every machine, for every GPU
 @gathered(TORCHES)
 def test_the_solver_says_yes_exactly_where_the_second_reading_does(torch: dict[str, Any]) -> None:
