@@ -6,6 +6,8 @@
     python scripts/renew_facts.py versions              the same of toolkits, cuDNN and NCCL
     python scripts/renew_facts.py need [PACKAGE ...]    the same of facts/torch_need.jsonl, or of these packages
     python scripts/renew_facts.py need --write          writes that table
+    python scripts/renew_facts.py require [PACKAGE ...] the same of facts/require.jsonl: which releases of one another
+                                                        packages admit; --cache FOLDER keeps what the index answered
 
 A row that is printed for a new release of torch lacks what METADATA does not say: the architectures, PTX, the
 companions and the builds on PyTorch's own index.  They stay null until somebody has read them.  The index is the one
@@ -22,10 +24,11 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from functools import partial
+from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
@@ -34,7 +37,7 @@ from packaging.version import Version
 from envkit.errors import EnvkitError, Undecided
 from envkit.facts import Facts, TorchRow, load
 from envkit.facts.derived import environment, releases, requirements
-from envkit.facts.rows import DerivedRow, TorchNeedRow, columns
+from envkit.facts.rows import DerivedRow, RequireRow, TorchNeedRow, columns
 from envkit.plan.derive import derive
 from envkit.system import files, index
 from envkit.system.index import Index, IndexFile
@@ -58,7 +61,32 @@ PACKAGES = (
     "torchcodec", "torchdata", "torchmetrics", "torchrec", "torchrl", "torchtext", "torchtitan", "torchtune",
     "torchvision", "trl", "ultralytics", "unsloth", "vllm", "whisperx", "xformers", "xgrammar",
 )  # fmt: skip
+# Whose releases ask for certain releases of one another, and what else of that is pinned beside them in the field.
+BOUND = (
+    "accelerate", "albumentations", "bitsandbytes", "chex", "coqui-tts", "cudf-cu12", "cuml-cu12", "cupy-cuda11x",
+    "cupy-cuda12x", "datasets", "diffusers", "faster-whisper", "flax", "gradio", "huggingface-hub", "jax", "jaxlib",
+    "keras", "langchain", "librosa", "lightning", "llmcompressor", "mediapipe", "ml-dtypes", "mlflow", "mmengine",
+    "numba", "onnx", "onnxruntime-gpu", "opencv-python", "opencv-python-headless", "optax", "optimum",
+    "orbax-checkpoint",
+    "paddlepaddle-gpu", "pandas", "peft", "pyannote-audio", "pytorch-lightning", "ray", "sagemaker", "scikit-image",
+    "scikit-learn", "scipy", "sentence-transformers", "sglang", "spacy", "streamlit", "tensorboard", "tensorflow",
+    "tensorflow-cpu", "tensorflow-hub", "tensorflow-probability", "tensorflow-text", "tf-keras", "thinc", "tokenizers",
+    "torch", "torchmetrics", "torchtune", "transformers", "trl", "ultralytics", "unsloth", "unsloth-zoo", "vllm",
+    "whisperx", "xformers",
+)  # fmt: skip
+_BESIDE = frozenset({
+    *BOUND, "compressed-tensors", "ctranslate2", "fastapi", "fsspec", "httpx", "llguidance", "lm-format-enforcer",
+    "msgspec",
+    "networkx", "numpy", "openai", "outlines", "pillow", "prometheus-fastapi-instrumentator", "protobuf", "pyarrow",
+    "pydantic", "requests", "safetensors", "setuptools", "starlette", "sympy", "tensorboard-data-server", "tiktoken",
+    "triton", "typing-extensions", "xgrammar", "flashinfer-python", "cut-cross-entropy", "depyf", "timm",
+})  # fmt: skip
+_NOT_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})  # which torch_need has
+# Of which a release may be let in that the package does not work with (the table require_use).
+_UNBOUND = frozenset({"huggingface-hub", "jax", "numpy", "transformers"})
+
 _SINCE = "2023-03-01"  # the month of torch 2.0; what is older is not read
+_SINCE_REQUIRE = "2023-01-01"
 _MOST_SDIST = 32 << 20
 
 
@@ -84,13 +112,13 @@ def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def as_line(row: TorchRow | TorchNeedRow) -> str:
+def as_line(row: TorchRow | TorchNeedRow | RequireRow) -> str:
     """A row as its table has it."""
 
     def plain(value: object) -> object:
         if isinstance(value, tuple):
             return [plain(each) for each in value]
-        return value if value is None or isinstance(value, bool) else str(value)
+        return value if value is None or isinstance(value, bool | dict) else str(value)
 
     return json.dumps({name: plain(getattr(row, name)) for name in columns(type(row))}, ensure_ascii=False)
 
@@ -248,12 +276,113 @@ def needs(asked: Index, facts: Facts, packages: Sequence[str], say: Callable[[st
     return sorted((*kept, *same), key=lambda row: (row.package, Version(row.since)))
 
 
+# Who asks for which releases of others
+
+
+def asked_of(metadata: str) -> dict[str, str]:
+    """What METADATA asks of the packages in question on x86_64 Linux without an extra: by name the clauses that hold
+    whichever the Python."""
+    header = HeaderParser().parsestr(metadata)
+    try:
+        admitted = SpecifierSet(str(header["Requires-Python"] or ""))
+    except InvalidSpecifier:
+        admitted = SpecifierSet()
+    lines = [one for one in requirements(metadata) if canonicalize_name(one.name) in _BESIDE - _NOT_OF_TORCH]
+    answers: list[dict[str, set[str]]] = []
+    for minor in range(8, 15):
+        if admitted.contains(f"3.{minor}.9"):
+            place = environment("x86_64", f"3.{minor}")
+            here: dict[str, set[str]] = {}
+            for one in lines:
+                if not one.url and (one.marker is None or one.marker.evaluate(place)):
+                    here.setdefault(canonicalize_name(one.name), set()).update(map(str, one.specifier))
+            answers.append(here)
+    first, *rest = answers or [{}]
+    shared = {name: clauses.intersection(*(one.get(name, set()) for one in rest)) for name, clauses in first.items()}
+    kept = {name: clauses for name, clauses in sorted(shared.items()) if clauses or name in _UNBOUND}
+    return {name: ",".join(sorted(clauses)) for name, clauses in kept.items()}
+
+
+def require(asked: Index, package: str, cache: Path | None, say: Callable[[str], None]) -> list[RequireRow]:
+    """The rows of one package, its oldest releases first.
+
+    The last release of each minor is read, one at a time; where it says something else than that of the minor before,
+    the others of the minor as well.
+    """
+    finals = {
+        version: file
+        for version, file in _finals(asked.files(package)).items()
+        if file.uploaded >= _SINCE_REQUIRE and file.name.endswith(".whl")
+    }
+    read: dict[Version, dict[str, str] | None] = {}
+
+    def of(version: Version) -> dict[str, str] | None:
+        if version not in read:
+            kept = cache / f"{finals[version].name}.metadata" if cache else None
+            try:
+                text = kept.read_text("utf-8") if kept and kept.exists() else asked.metadata(finals[version])
+                if kept:
+                    kept.write_text(text, "utf-8")
+                read[version] = asked_of(text)
+            except EnvkitError as error:
+                say(f"{finals[version].name}: {error.message}")
+                read[version] = None
+        return read[version]
+
+    minors: dict[tuple[int, ...], list[Version]] = {}
+    for version in finals:
+        minors.setdefault(version.release[:2], []).append(version)
+    rows: list[RequireRow] = []
+    before: dict[str, str] | None = None
+    for patches in minors.values():
+        last = of(patches[-1])
+        same = last is not None and last == before
+        for version in patches:
+            wants = last if same else of(version)
+            if wants is not None and wants == before:
+                rows[-1] = replace(rows[-1], until=str(version))
+            elif wants is not None:
+                rows.append(_require_row(package, str(version), wants))
+            before = wants  # what was not read stands in no row
+    return [row for row in rows if row.requires]
+
+
+def _require_row(package: str, version: str, wants: Mapping[str, str]) -> RequireRow:
+    source = "Requires-Dist in the METADATA of the wheels on the package index"
+    return RequireRow(
+        package=package, since=version, until=version, requires=wants, note="", source=source, seen=today()
+    )
+
+
+def requires(
+    asked: Index, facts: Facts, packages: Sequence[str], cache: Path | None, say: Callable[[str], None]
+) -> list[RequireRow]:
+    """The table anew: the rows of ``packages``, read now, among those that the table has of others."""
+    kept = [row for row in facts.requires if row.package not in packages]
+    fresh = [row for package in packages for row in require(asked, package, cache, say)]
+    held = {(row.package, row.since, row.until): row for row in facts.requires}
+    same = []
+    for row in fresh:
+        old = held.get((row.package, row.since, row.until))
+        same.append(old if old is not None and old.requires == row.requires else row)
+    return sorted((*kept, *same), key=lambda row: (row.package, Version(row.since)))
+
+
+def _changed(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """Lines of a table that are gone, then those that are new."""
+    return [
+        *(f"- {line}" for line in old if line not in set(new)),
+        *(f"+ {line}" for line in new if line not in set(old)),
+    ]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints the differences; 1 where there are any, 3 where the index does not answer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("all", "torch", "versions", "need"), default="all")
-    parser.add_argument("names", nargs="*", help="releases of torch, or packages of torch_need")
-    parser.add_argument("--write", action="store_true", help="write facts/torch_need.jsonl")
+    parser.add_argument("what", nargs="?", choices=("all", "torch", "versions", "need", "require"), default="all")
+    parser.add_argument("names", nargs="*", help="releases of torch, or packages of torch_need or require")
+    parser.add_argument("--write", action="store_true", help="write facts/torch_need.jsonl and facts/require.jsonl")
+    parser.add_argument("--cache", type=Path, help="a folder that keeps METADATA for require")
     options = parser.parse_args(arguments)
     facts = load()
     told: list[str] = []
@@ -267,10 +396,16 @@ def main(arguments: Sequence[str]) -> int:
             names = options.names if options.what == "need" and options.names else PACKAGES
             rows = needs(asked, facts, names, lambda line: print(line, file=sys.stderr))
             new, old = [as_line(row) for row in rows], [as_line(row) for row in facts.torch_needs]
-            told += [f"- {line}" for line in old if line not in set(new)]
-            told += [f"+ {line}" for line in new if line not in set(old)]
+            told += _changed(old, new)
             if options.write:
                 files.write(facts.directory / "torch_need.jsonl", "".join(f"{line}\n" for line in new))
+        if options.what in ("all", "require"):
+            names = options.names if options.what == "require" and options.names else BOUND
+            bounds = requires(asked, facts, names, options.cache, lambda line: print(line, file=sys.stderr))
+            new, old = [as_line(row) for row in bounds], [as_line(row) for row in facts.requires]
+            told += _changed(old, new)
+            if options.write:
+                files.write(facts.directory / "require.jsonl", "".join(f"{line}\n" for line in new))
     except EnvkitError as error:
         print(f"{error.message}; {error.fix}", file=sys.stderr)
         return 3

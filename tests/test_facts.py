@@ -76,6 +76,8 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "glibc_only": FACTS.glibc_only,
     "source_python": FACTS.source_pythons,
     "needs_python": FACTS.needs_pythons,
+    "require": FACTS.requires,
+    "require_use": FACTS.require_uses,
     "wheel_page": FACTS.wheel_pages,
     "source_arch": FACTS.source_archs,
     "package_arch": FACTS.package_archs,
@@ -111,6 +113,8 @@ KEYS: dict[str, Any] = {
     "nccl": lambda row: row.version,
     "torch_need": lambda row: (row.package, Version(row.since)),
     "wide_need": lambda row: row.package,
+    "require": lambda row: (row.package, Version(row.since)),
+    "require_use": lambda row: (row.package, Version(row.since)),
     "cuda_build": lambda row: (row.package, Version(row.since)),
     "torch_use": lambda row: (row.package, Version(row.since)),
     "milestone": lambda row: row.name,
@@ -386,6 +390,22 @@ def test_releases_of_a_package_stand_in_one_row_of_torch_need() -> None:
         for row in rows:
             SpecifierSet(row.torch or "")
             assert bool(row.note) == (not row.torch), row
+
+
+def test_what_a_release_asks_of_others_is_in_one_row_and_its_own_metadata_comes_first() -> None:
+    for table in (FACTS.requires, FACTS.require_uses):
+        for name in {row.package for row in table}:
+            rows = [row for row in table if row.package == name]
+            ends = [Version(end) for row in rows for end in (row.since, row.until)]
+            assert ends == sorted(ends), name
+            for row in rows:
+                for other, specifier in row.requires.items():
+                    SpecifierSet(specifier.replace("{version}", row.until))
+                    assert re.fullmatch(r"[a-z0-9-]+", other)
+    metadata, use = FACTS.require_rows("vllm", "0.11.0")
+    assert metadata in FACTS.requires and use in FACTS.require_uses and use.note
+    assert FACTS.require_rows("transformers", "4.45.2")[0].requires["tokenizers"] == "<0.21,>=0.20"
+    assert FACTS.require_rows("transformers", "0.0.1") == () == FACTS.require_rows("nobody", "1.0")
 
 
 def test_torch_need_agrees_with_the_pairs_of_the_torch_table() -> None:

@@ -160,6 +160,46 @@ def test_rows_that_say_the_same_keep_their_day(index: Index) -> None:
     assert again.seen == "2026-01-01"
 
 
+# Who asks for which releases of others
+
+
+def test_what_metadata_asks_of_others_holds_whichever_the_python() -> None:
+    lines = [
+        "Requires-Python: >=3.10,<3.13",
+        "Requires-Dist: tokenizers<0.21,>=0.20",
+        "Requires-Dist: transformers",
+        "Requires-Dist: torch==2.5.1",
+        "Requires-Dist: a-package-of-no-table==1.0",
+        'Requires-Dist: peft<0.14; extra == "peft"',
+        'Requires-Dist: numpy<2,>=1.21; python_version < "3.11"',
+        'Requires-Dist: numpy<2,>=1.26; python_version >= "3.11"',
+        'Requires-Dist: scipy<1.8; python_version < "3.10"',
+    ]
+    assert script().asked_of("\n".join(lines)) == {"numpy": "<2", "tokenizers": "<0.21,>=0.20", "transformers": ""}
+
+
+def test_the_last_release_of_each_minor_is_read_and_all_of_one_that_differs(index: Index, tmp_path: Path) -> None:
+    asks = {"1.0": "1", "1.1": "1", "2.0": "1", "2.1": "2", "2.2": "2", "3.0": "2", "3.1": "2"}
+    for version, most in asks.items():
+        index.add("engine", f"1.{version}", f"tokenizers<{most}")
+    rows = script().require(asked(), "engine", tmp_path, nothing)
+    assert [(row.since, row.until, dict(row.requires)) for row in rows] == [
+        ("1.1.0", "1.2.0", {"tokenizers": "<1"}),
+        ("1.2.1", "1.3.1", {"tokenizers": "<2"}),
+    ]
+    kept = {path.name.split("-")[1] for path in tmp_path.glob("*.metadata")}
+    assert kept == {"1.1.0", "1.1.1", "1.2.0", "1.2.1", "1.2.2", "1.3.1"}, "1.3.0 says what 1.3.1 and 1.2.2 say"
+
+
+def test_what_others_are_asked_for_keeps_the_rows_of_other_packages_and_its_day(index: Index) -> None:
+    index.add("engine", "1.0", "tokenizers<1")
+    facts = Facts()
+    other, mine = FACTS.requires[0], replace(FACTS.requires[0], package="engine", since="1.0", until="1.0")
+    vars(facts)["requires"] = (other, replace(mine, requires={"tokenizers": "<1"}, seen="2026-01-01"))
+    rows = script().requires(asked(), facts, ["engine"], None, nothing)
+    assert rows == sorted(facts.requires, key=lambda row: row.package)
+
+
 def test_an_index_that_does_not_answer_is_no_difference(index: Index, capsys: pytest.CaptureFixture[str]) -> None:
     index.status = 500
     assert script().main(["torch"]) == 3

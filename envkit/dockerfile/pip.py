@@ -26,6 +26,10 @@ _PYTHON = pattern(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?t?\Z")
 _SPELT_PIP = pattern(r"\$\{?\w*pip\w*\}?\Z", re.IGNORECASE)
 _SPELT_PYTHON = pattern(r"\$\{?\w*python\w*\}?\Z", re.IGNORECASE)
 
+# OpenMMLab's installer hands everything to pip, and names its own page of wheels for its compiled packages.
+_MIM, _MIM_PAGE = "mim", "https://download.openmmlab.com/mmcv/dist/"
+_MIM_COMPILED = frozenset({"mmcv", "mmcv-full"})
+
 GROUP = "what a dependency group holds is not read"
 
 
@@ -43,7 +47,11 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
     """What the command installs or removes; nothing where it is no command of pip's."""
     target, words = started(command)
     if target:
-        yield from _pip(command, target, words, files)
+        mim = posixpath.basename(command.words[0].text) == _MIM
+        for record in _pip(command, target, words, files):
+            if mim and isinstance(record, Install) and record.name in _MIM_COMPILED:
+                record = replace(record, find_links=(_MIM_PAGE,))
+            yield record
         return
     yield from _python(command, files)
 
@@ -53,6 +61,8 @@ def started(command: Command) -> tuple[str, tuple[Word, ...]]:
     first = command.words[0]
     if _named(first.text)[0]:
         return _absolute(first.text, command.cwd), command.words[1:]
+    if posixpath.basename(first.text) == _MIM and [word.text for word in command.words[1:2]] == ["install"]:
+        return "pip", command.words[1:]
     module, rest = module_of(command)
     if module in ("pip", "pip3") or module.startswith("pip._internal"):
         return _absolute(first.text, command.cwd) + " -m pip", rest

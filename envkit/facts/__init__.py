@@ -11,9 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from envkit.errors import UsageError, one_line
+from envkit.facts.answers import Coverage as Coverage
+from envkit.facts.answers import CudnnCode as CudnnCode
+from envkit.facts.answers import DriverFloor as DriverFloor
+from envkit.facts.answers import GpuDrivers as GpuDrivers
+from envkit.facts.answers import ImageTag as ImageTag
 from envkit.facts.rows import AptKeyRow as AptKeyRow
 from envkit.facts.rows import ArchRow as ArchRow
 from envkit.facts.rows import BaseImageRow as BaseImageRow
@@ -48,6 +53,7 @@ from envkit.facts.rows import PtxRow as PtxRow
 from envkit.facts.rows import PythonLifeRow as PythonLifeRow
 from envkit.facts.rows import PytorchImageRow as PytorchImageRow
 from envkit.facts.rows import RefusedRow as RefusedRow
+from envkit.facts.rows import RequireRow as RequireRow
 from envkit.facts.rows import Row, read_table
 from envkit.facts.rows import SdistRow as SdistRow
 from envkit.facts.rows import SourceArchRow as SourceArchRow
@@ -71,7 +77,6 @@ from envkit.facts.wide import NO_TORCH as NO_TORCH
 from envkit.facts.wide import Needs, Wide, by_package
 from envkit.facts.xid import XidCategory
 from envkit.patterns import pattern
-from envkit.records import dataclass
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 
 _PLAIN_VERSION = pattern(r"[0-9]+(\.[0-9]+)*\Z")
@@ -79,73 +84,6 @@ _PLAIN_VERSION = pattern(r"[0-9]+(\.[0-9]+)*\Z")
 _PACKAGING = pattern(r"(sxm[0-9]?|pcie|nvl|hbm[0-9]?e?|[0-9]+gb?|laptop|mobile|gpu|generation|nvgpu)\Z")
 _DOCKERFILES = "NVIDIA container-images/cuda Dockerfiles"
 _VENDOR_WORDS = ("nvidia", "geforce", "tesla")
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Whether a torch build has code for a GPU.
-
-    ``sass``: machine code that it runs; ``ptx``: only code that its driver must compile first; ``none``:
-    neither; ``unknown``: the build's architectures were not read.  ``by`` is the architecture that serves,
-    None for the last two.
-    """
-
-    state: Literal["sass", "ptx", "none", "unknown"]
-    by: Sm | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DriverFloor:
-    """The oldest drivers for one CUDA, each None where it was not read, each with its source.
-
-    ``own`` is what NVIDIA names for the toolkit itself: from there on everything works.  ``compat`` is the
-    floor of minor-version compatibility: from there to ``own`` the runtime works, but PTX of this toolkit and
-    functions that need a newer driver do not (NVIDIA, CUDA compatibility, minor-version compatibility).
-    """
-
-    own: Driver | None
-    own_source: str
-    compat: Driver | None
-    compat_source: str
-
-
-@dataclass(frozen=True, slots=True)
-class GpuDrivers:
-    """The driver branches that know a GPU: from ``first`` to ``last``, each None where there is no bound or none was
-    read; ``needs`` is the oldest driver that NVIDIA names for the first CUDA that targets it."""
-
-    first: int | None
-    last: int | None
-    needs: Driver | None
-    source: str
-    seen: str
-
-    def known_to(self, driver: Driver) -> bool:
-        """Whether the branch of ``driver`` is one of them."""
-        return (self.first or 0) <= driver.major and (self.last is None or driver.major <= self.last)
-
-
-@dataclass(frozen=True, slots=True)
-class CudnnCode:
-    """Whether a cuDNN has code for a GPU, and the row that says so.
-
-    ``has``: it was read in its libraries; ``none``: NVIDIA's support matrix of the release begins above the GPU;
-    ``unseen``: the one library that was read has none, which is a hint and no proof; ``unknown``: nothing was read.
-    """
-
-    state: Literal["has", "none", "unseen", "unknown"]
-    row: CudnnRow | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImageTag:
-    """One tag of a public base image; ``flavor`` is "base", "runtime" or "devel", ``cudnn`` says if it has cuDNN."""
-
-    reference: str
-    flavor: str
-    cudnn: bool
-    digest: str | None
-    row: ImageRow
 
 
 class _Ranged(Protocol):
@@ -265,6 +203,9 @@ class Facts:
     milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
     source_pythons = _table(SourcePythonRow, "source_python")  # Which Python the newest source of a package asks for
     needs_pythons = _table(NeedsPythonRow, "needs_python")  # Which Pythons much used packages ask for
+    requires = _table(RequireRow, "require")  # Which releases of others a package's own metadata asks for
+    # Which releases of others a package does work with, where its metadata says less
+    require_uses = _table(RequireRow, "require_use")
     wheel_pages = _table(WheelPageRow, "wheel_page")  # Up to which torch a page of wheels goes
     source_archs = _table(SourceArchRow, "source_arch")  # What sources are compiled for, whichever the toolkit
     package_archs = _table(PackageArchRow, "package_arch")  # Which GPUs a package's wheels have code for
@@ -508,6 +449,22 @@ class Facts:
     def torch_uses_of(self) -> Mapping[str, tuple[TorchNeedRow, ...]]:
         """``torch_uses`` by package, oldest first."""
         return by_package(self.torch_uses)
+
+    def require_rows(self, name: str, version: str) -> tuple[RequireRow, ...]:
+        """What is known of which releases of others ``version`` of the package ``name`` (canonical) asks for, its own
+        metadata first."""
+        found = (_within(table.get(name, ()), version) for table in self._requires_of)
+        return tuple(row for row in found if row is not None)
+
+    @cached_property
+    def _requires_of(self) -> tuple[Mapping[str, tuple[RequireRow, ...]], ...]:
+        tables = []
+        for rows in (self.requires, self.require_uses):
+            found: dict[str, tuple[RequireRow, ...]] = {}
+            for row in rows:
+                found[row.package] = (*found.get(row.package, ()), row)
+            tables.append(found)
+        return tuple(tables)
 
     def milestone(self, name: str) -> MilestoneRow:
         """Since when something is otherwise; raises KeyError for a name that has no row."""

@@ -642,6 +642,17 @@ class NeedsPythonRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class RequireRow(Sourced):
+    """Which releases of others the final releases of one package from ``since`` to ``until`` (both included) ask for:
+    specifiers by canonical name, of x86_64 Linux without extras and as far as they are the same for each Python."""
+
+    package: str
+    since: str
+    until: str
+    requires: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
     """What the newest release of an installer ``needs`` ("python", "glibc", or "terms" to accept), and the ``least``
     version of it."""

@@ -10,6 +10,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import apart
+from envkit.model import Severity
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install
 from envkit.versions import Python, Torch
@@ -49,6 +50,16 @@ def refuses(dockerfile: Dockerfile, one: Install, facts: Facts) -> bool | None:
     steps = ((stage.base, step) for stage in dockerfile.stages for step in stage.steps)
     base = next((base for base, step in steps if one in step.installs), dockerfile.base)
     return _of_base(base, one, python, before, facts)
+
+
+def of_one_command(dockerfile: Dockerfile, one: Install, facts: Facts) -> tuple[Severity, str]:
+    """What comes of two that do not fit in one command: pip refuses them only since it has a resolver."""
+    refused = refuses(dockerfile, one, facts)
+    if refused:
+        return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
+    if refused is None:
+        return Severity.WARNING, f", and pip since {RESOLVES} refuses the two; an older one installs them all the same"
+    return Severity.WARNING, f", and the pip here, older than {RESOLVES}, installs the two all the same"
 
 
 def _is_pip(each: Install, one: Install) -> bool:

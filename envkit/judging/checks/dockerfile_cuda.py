@@ -333,6 +333,9 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     base_cudnn = stack.said(base.cudnn)
     if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
         raise Skip("there is no cuDNN here, as far as the Dockerfile shows")
+    if not added and not base_cudnn and (beside := _of_torch(dockerfile, facts)) is not None:
+        yield beside
+        return
     skip_if(not added and not base_cudnn, "nothing but torch's own cuDNN is here")
     told: set[str] = set()
     for one in added:
@@ -522,6 +525,36 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
         {f"cuDNN {row.cudnn}": cited(row), f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}"},
         "take a base without cuDNN where nothing else uses it",
     )
+
+
+# They load the cuDNN of the torch beside them, where the system has none.
+_BY_TORCH = options.names("ctranslate2 faster-whisper")
+
+
+def _of_torch(dockerfile: Dockerfile, facts: Facts) -> Finding | None:
+    """What loads one cuDNN where torch's own is the only one, and another.  Source: SYSTRAN/faster-whisper issue 1086,
+    the table of CTranslate2 and torch releases; OpenNMT/CTranslate2 issue 1780."""
+    base, torch = dockerfile.base, dockerfile.torch
+    row = stack.row_of(torch, facts)
+    plain = base.family in ("python", "os", "nvidia") and base.sure
+    if torch is None or row is None or row.cudnn is None or torch.method not in ("pip", "uv") or not plain:
+        return None
+    if dockerfile.unread or any("cudnn" in each.name for each in dockerfile.installs):
+        return None
+    own = str(row.cudnn.major)
+    for install in dockerfile.installs:
+        needed, why = _needed(install, facts) if install.name in _BY_TORCH else ("", "")
+        if needed and stack.major(needed) != own and install.prefix == torch.prefix:
+            release = f" {install.version}" if install.version else ""
+            return warning(
+                f"{install.name}{release} loads cuDNN {needed}, and the only one here is cuDNN {row.cudnn}, which "
+                f"{stack.shown(torch)} brings",
+                install.span,
+                {f"cuDNN {needed}": why, f"cuDNN {row.cudnn}": cited(row)},
+                f"take a release of {install.name} that is made for cuDNN {own}, or install nvidia-cudnn of {needed} "
+                "and put it on LD_LIBRARY_PATH",
+            )
+    return None
 
 
 def _replaced(install: Install, dockerfile: Dockerfile) -> bool:

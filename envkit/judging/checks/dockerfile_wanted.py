@@ -14,11 +14,11 @@ from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
-from envkit.judging.checks._pips import RESOLVES, refuses
+from envkit.judging.checks._pips import of_one_command
 from envkit.model import Finding, Severity, Span, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
-from envkit.subjects.dockerfile import Dockerfile, Install, Torch
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 from envkit.versions import Torch as TorchRelease
 
 _DROPPED_AFTER = 6  # months
@@ -225,7 +225,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = list(dockerfile.installs)
     commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
-    refused = list(_excluding(dockerfile, order, commands, facts))
+    refused = [*_excluding(dockerfile, order, commands, facts), *_other_abis(dockerfile, order)]
     yield from refused
     skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = len(refused), ""
@@ -329,6 +329,40 @@ def _made_for(one: Install, made: str, torches: Sequence[_There]) -> Iterator[Fi
             )
 
 
+# The torch that a page of wheels is for, by its address.
+_PAGE_FOR = pattern(r"/torch-?([12]\.\d+)(?:\.\d+|\.x)?(?=[+/.]|\.html|$)")
+_NEW_ABI = TorchRelease("2.6")  # the first release whose own wheels, those for CUDA 12.6, are of the newer C++ ABI
+
+
+def _other_abis(dockerfile: Dockerfile, order: Sequence[Install]) -> Iterator[Finding]:
+    """Wheels that are compiled against PyTorch's own wheels of before 2.6, which are of the older C++ ABI, beside
+    NVIDIA's build of torch, which is of the newer one, as are all that its images hold.
+
+    Source: Dao-AILab/flash-attention issues 709 and 836 (undefined symbol) and 734 (the flags of a build there).
+    """
+    if dockerfile.base.family == "ngc" and not any(one.name == "torch" for one in order):
+        yield from (finding for one in order if (finding := _other_abi(dockerfile.base, one)) is not None)
+
+
+def _other_abi(base: Base, one: Install) -> Finding | None:
+    if not one.sure or one.name in _FAMILY or apart(one.prefix):
+        return None
+    page = next((found for each in one.find_links if (found := _PAGE_FOR.search(each))), None)
+    by_page = page is not None and TorchRelease(page[1]) < _NEW_ABI
+    if not by_page and "cxx11abiFALSE" not in one.url:
+        return None
+    return warning(
+        f"the wheel of {one.name} is compiled against PyTorch's own torch, and {base.reference} holds NVIDIA's "
+        "build, whose symbols are of another C++ ABI",
+        one.span,
+        {
+            "compiled against PyTorch's own": "the page's address" if by_page else "the wheel's name",
+            "NVIDIA's build": f"{base.span.place}, {base.reference}",
+        },
+        f"compile {one.name} in the image: --no-build-isolation --no-binary {one.name}",
+    )
+
+
 def _excluding(
     dockerfile: Dockerfile, order: Sequence[Install], commands: Mapping[Span, Commands], facts: Facts
 ) -> Iterator[Finding]:
@@ -352,7 +386,7 @@ def _excluding(
         if all(each.install.name in wants.MATES or each.install.span in brings for each in pair):
             continue  # torchvision-mismatch says it
         first, second = pair
-        severity, so = _of_one_command(dockerfile, second.install, facts)
+        severity, so = of_one_command(dockerfile, second.install, facts)
         yield found(
             f"{second.named} asks for {second.asked}, and {first.named} of the same command for {first.asked}{so}",
             second.install.span,
@@ -463,22 +497,12 @@ def _near(one: Install, torches: Sequence[_There]) -> list[_There]:
     return near if near or apart(one.prefix) else [each for each in torches if each.at < 0]
 
 
-def _of_one_command(dockerfile: Dockerfile, one: Install, facts: Facts) -> tuple[Severity, str]:
-    """What comes of two that do not fit in one command: pip refuses them only since it has a resolver."""
-    refused = refuses(dockerfile, one, facts)
-    if refused:
-        return Severity.ERROR, f", so that {one.manager} refuses the two and the build ends here"
-    if refused is None:
-        return Severity.WARNING, f", and pip since {RESOLVES} refuses the two; an older one installs them all the same"
-    return Severity.WARNING, f", and the pip here, older than {RESOLVES}, installs the two all the same"
-
-
 def _effect(
     dockerfile: Dockerfile, at: int, one: Install, met: _There, joined: bool, wanted: str, facts: Facts
 ) -> tuple[Severity, str]:
     """What comes of it, and how bad that is."""
     if joined and "--no-deps" not in one.options:
-        return _of_one_command(dockerfile, one, facts)
+        return of_one_command(dockerfile, one, facts)
     if met.at > at and not joined:
         return Severity.WARNING, ", which is installed over the one that it was made for"
     if "--no-deps" in one.options:
