@@ -225,7 +225,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = list(dockerfile.installs)
     commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
-    refused = [*_excluding(dockerfile, order, commands, facts), *_other_abis(dockerfile, order)]
+    refused = [*_excluding(dockerfile, order, commands, facts), *_other_abis(dockerfile, order, facts)]
     yield from refused
     skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = len(refused), ""
@@ -331,24 +331,24 @@ def _made_for(one: Install, made: str, torches: Sequence[_There]) -> Iterator[Fi
 
 # The torch that a page of wheels is for, by its address.
 _PAGE_FOR = pattern(r"/torch-?([12]\.\d+)(?:\.\d+|\.x)?(?=[+/.]|\.html|$)")
-_NEW_ABI = TorchRelease("2.6")  # the first release whose own wheels, those for CUDA 12.6, are of the newer C++ ABI
 
 
-def _other_abis(dockerfile: Dockerfile, order: Sequence[Install]) -> Iterator[Finding]:
-    """Wheels that are compiled against PyTorch's own wheels of before 2.6, which are of the older C++ ABI, beside
-    NVIDIA's build of torch, which is of the newer one, as are all that its images hold.
+def _other_abis(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts) -> Iterator[Finding]:
+    """Wheels that are compiled against PyTorch's own wheels of the older C++ ABI, beside NVIDIA's build of torch, which
+    is of the newer one, as are all that its images hold.
 
     Source: Dao-AILab/flash-attention issues 709 and 836 (undefined symbol) and 734 (the flags of a build there).
     """
     if dockerfile.base.family == "ngc" and not any(one.name == "torch" for one in order):
-        yield from (finding for one in order if (finding := _other_abi(dockerfile.base, one)) is not None)
+        since = TorchRelease(facts.milestone("torch-cxx11-abi").release)
+        yield from (finding for one in order if (finding := _other_abi(dockerfile.base, one, since)) is not None)
 
 
-def _other_abi(base: Base, one: Install) -> Finding | None:
+def _other_abi(base: Base, one: Install, since: TorchRelease) -> Finding | None:
     if not one.sure or one.name in _FAMILY or apart(one.prefix):
         return None
     page = next((found for each in one.find_links if (found := _PAGE_FOR.search(each))), None)
-    by_page = page is not None and TorchRelease(page[1]) < _NEW_ABI
+    by_page = page is not None and TorchRelease(page[1]) < since
     if not by_page and "cxx11abiFALSE" not in one.url:
         return None
     return warning(
