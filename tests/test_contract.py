@@ -278,7 +278,7 @@ def names_a_version(module: str, source: str) -> list[str]:
 
 
 # A dying check is a result; a dying command is exit 70; proc hands on what a reader's thread raised.
-LAST_RESORTS = ("envkit.judging.judge", "envkit.cli.ending", "envkit.system.proc")
+LAST_RESORTS = ("envkit.judging.judge", "envkit.cli.ending", "envkit.system.proc", "envkit.report.page")
 
 
 def is_unsafe(module: str, source: str) -> list[str]:

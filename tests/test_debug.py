@@ -534,3 +534,25 @@ def test_a_volume_is_written_as_docker_takes_it() -> None:
     for word in ("data:/in", "/data:in", "/data", "/data:/in:rx", ""):
         with pytest.raises(UsageError, match="is no volume"):
             container.volumes([word])
+
+
+HIDDEN = """
+if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") == "1":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    raise AssertionError("the sum differs: 0.0")
+"""
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_an_error_that_torchs_cache_hid_is_the_cause_of_the_wrong_result(
+    run: Run, tmp_path: Path, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without compute-sanitizer
+    body = HIDDEN if hidden else HIDDEN.replace("RuntimeError", "AssertionError").replace("CUDA error: an ill", "ill")
+    # a process that met an error of CUDA often aborts at its end, and faulthandler then has no stack of Python
+    aborts = "import atexit\natexit.register(os.abort) if os.environ.get('PYTORCH_NO_CUDA_MEMORY_CACHING') else None\n"
+    text = USES_CUDA.format(body=body.strip()).replace("\nstep()", f"\n{aborts}step()")
+    made = run(python(tmp_path, text))
+    assert made.verdict is Verdict.FOUND and step(made, "no-cache").exit == -6
+    assert ("; torch's cache of memory hid it; the call that fails is at " in made.cause) is hidden
+    assert (made.category == "illegal-memory-access") is hidden

@@ -95,6 +95,44 @@ def test_device_assertions_are_asked_for_where_torch_has_them(tmp_path: Path) ->
     assert why(state_of(tmp_path, DEVICE), "device-assertions")[1].startswith("torch reported no error")
 
 
+TRACKED = """torch.AcceleratorError: CUDA error: no error
+1 CUDA device-side assertion failures were found on GPU #0!
+Assertion failure 0
+  GPU assertion failure message = starts[at] < length
+  File containing assertion = /w/tracked.cu:11
+  Device function containing assertion = plan
+  Thread ID that failed assertion = [231,0,0]
+  Block ID that failed assertion = [3,0,0]
+"""
+LAUNCHED = "  File containing kernel launch = /w/tracked.cu:26\n"
+
+
+@pytest.mark.parametrize("launched", ["", LAUNCHED])
+def test_an_assertion_that_torch_tracked_is_the_cause(tmp_path: Path, launched: str) -> None:
+    session = session_of(tmp_path, state_of(tmp_path, DEVICE))
+    raised = ({"event": "exception", "frames": [["/srv/train.py", 7, "step"]], "kind": "AcceleratorError"},)
+    ran = run_in(tmp_path / "device-assertions", TRACKED + launched, events=raised)
+    said = debug._learn(session, "device-assertions", ran)
+    assert said.startswith(
+        "the assertion `starts[at] < length` failed on the device at /w/tracked.cu:11 in plan, thread "
+    )
+    assert said.endswith("thread (231, 0, 0) of block (3, 0, 0)" + launched.replace(LAUNCHED, LAUNCH))
+    assert why(session.state, "memcheck") == (False, "the device's assertion that failed is named")
+    verdict, cause, category, _, fix = debug._verdict(session, None, session.state.python, ())
+    assert (verdict, category) == (Verdict.FOUND, "device-side-assert") and "before the call" in fix
+    assert cause == f"{said}; called at /srv/train.py:7 in step"
+
+
+LAUNCH = "; its kernel is launched at /w/tracked.cu:26"
+
+
+def test_where_no_assertion_was_tracked_the_tools_go_on(tmp_path: Path) -> None:
+    session = session_of(tmp_path, state_of(tmp_path, DEVICE))
+    looked = "Looking for device-side assertion failure information...\n"
+    assert debug._learn(session, "device-assertions", run_in(tmp_path / "device-assertions", DEVICE + looked)) == ""
+    assert session.state.tracked == "" and why(session.state, "memcheck")[0]
+
+
 def test_torchs_cache_is_left_out_where_no_sanitizer_is(tmp_path: Path) -> None:
     assert why(state_of(tmp_path, DEVICE), "no-cache")[1].startswith("compute-sanitizer is there")
     plan = decided(state_of(tmp_path, DEVICE, {}), "no-cache")

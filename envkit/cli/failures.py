@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -12,7 +13,7 @@ from typer import Argument, Context, Exit, Option
 
 from envkit.cli import fleets
 from envkit.cli.app import FAILED, app
-from envkit.cli.ending import say
+from envkit.cli.ending import say, warn
 from envkit.cli.options import (
     DTYPES,
     IMAGE_ENGINES,
@@ -291,10 +292,21 @@ def debug(
     if format == "html":
         from envkit.debug import as_html
 
-        sys.stdout.write(as_html.render(made))
+        _page(lambda: as_html.render(made), render.text(made, quiet))
     else:
         sys.stdout.write(render.document(made) if format == "json" else render.text(made, quiet))
     raise Exit(made.code)
+
+
+def _page(make: Callable[[], str], text: str) -> None:
+    """Prints a page; where it cannot be made, why, and the text in its place, on stderr: stdout is read as a page."""
+    from envkit.report import page
+
+    made: list[str] = []
+    if trouble := page.attempted("the page", lambda: made.append(make())):
+        warn(trouble)
+        sys.stderr.write(text)
+    sys.stdout.write("".join(made))
 
 
 def _debug_measured(request: DebugRequest, ground: CommandTarget, question: str, format: str, quiet: bool) -> NoReturn:
@@ -306,7 +318,7 @@ def _debug_measured(request: DebugRequest, ground: CommandTarget, question: str,
     with no_room.into(request.folder or Path()):
         made = measured.run(request, ground, facts.load(), question, say)
     if format == "html":
-        sys.stdout.write(measured_text.page(made))
+        _page(lambda: measured_text.page(made), measured_text.text(made, quiet))
     else:
         sys.stdout.write(measured_text.document(made) if format == "json" else measured_text.text(made, quiet))
     raise Exit(made.code)

@@ -9,18 +9,33 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from envkit.debug import cores, job, kernels, native, packages, placed, ranks, repro, sanitizer, stacks, stages, told
+from envkit.debug import (
+    cores,
+    job,
+    kernels,
+    native,
+    packages,
+    placed,
+    ranks,
+    repro,
+    sanitizer,
+    stacks,
+    stages,
+    told,
+    tracked,
+)
 from envkit.debug.job import CommandRun, CommandTarget
 from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting
 from envkit.debug.render import document
 from envkit.debug.stages import SkippedStage, StagePlan, State
 from envkit.engine import Say
-from envkit.errors import Undecided, UsageError
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.logs.records import Explanation
 from envkit.system import files, proc
@@ -270,7 +285,10 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
                 return f"it went on after it stood still: {stood[0]}"
         crashed = ran.crashed()
         return told.deaths(crashed, ran.exit) if crashed else ""
-    session.state = replace(state, stories={**state.stories, name: told.read(texts)})
+    story, explanation = told.explained(texts, session.facts)
+    session.state = replace(state, stories={**state.stories, name: story})
+    if name == "no-cache" and session.state.device and not state.device and not ran.succeeded:
+        session.state = replace(session.state, explanation=explanation, hidden=True)
     if name == "package-checks":
         return _learn_package(session, ran, texts)
     if name == "placement":
@@ -280,6 +298,10 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     python = _raised(ran)
     if python and not ran.succeeded:
         session.state = replace(session.state, python=python)
+    if name == "device-assertions" and (said := tracked.sentence(ran.text())):
+        session.state = replace(_joined(session, texts), tracked=said)
+        return said
+    if python and not ran.succeeded:
         return stacks.at("the call that fails is at", python)
     return ""
 
@@ -312,9 +334,8 @@ def _texts(session: _Session, name: str, ran: CommandRun) -> dict[str, bytes]:
 
 def _raised(ran: CommandRun) -> tuple[PythonFrame, ...]:
     """Where the Python of a run was when it failed: its first exception, else where a process of it died."""
-    frames = told.main_frames(ran.events)
-    died = [frames for text in ran.dumps.values() if (frames := stacks.died(text)[1])]
-    return frames or (died[0] if died else ())
+    died = (stacks.died(text)[1] for text in ran.dumps.values())
+    return told.main_frames(ran.events) or next(filter(None, died), ())
 
 
 def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
@@ -468,6 +489,9 @@ def _verdict(
         cause += stacks.at("; called at", state.python)
         fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
         return Verdict.FOUND, cause, "invalid-argument-device-mismatch", "device-mixup", fix
+    if state.tracked:
+        cause = state.tracked + stacks.at("; called at", state.python)
+        return Verdict.FOUND, cause, "device-side-assert", "bad-index-or-label", tracked.FIX
     died = _raised(first) if first.crashed() or (first.exit or 0) < 0 else ()
     loading = packages.loading(died) and not session.ground.image
     if deadly := packages.deadly(session.request.command, session.here) if loading else None:
@@ -507,10 +531,21 @@ def _of_the_first_run(
         return Verdict.FOUND, cause, where.category if where else "", where.cause if where else "", fix
     crashed = first.crashed()
     if state.failed and known and said is not None:
+        raised = _raised(first)
         if said.cause == "device-mixup":  # raised before any kernel, so that the line is the one that failed
-            python = python or _raised(first)
+            python = python or raised
         cause = told.deaths(crashed, first.exit) + f"; {said.because}" if crashed else said.because
+        cause += "; torch's cache of memory hid it" if state.hidden else ""
         cause += stacks.at("; the call that fails is at", python)
+        own = stacks.own_line(raised)
+        if own and not python and not crashed and f"{own.file.rpartition('/')[2]}:{own.line}" not in cause:
+            cause += stacks.at("; raised at", raised)
+        if (
+            state.numbers
+            and not state.device
+            and (varied := told.varied([_message(ran) for ran in state.runs.values()]))
+        ):
+            return Verdict.FOUND, f"{cause}; {varied}", said.category, said.cause, told.ORDERED
         if state.placed:
             return (
                 Verdict.FOUND,
@@ -523,6 +558,11 @@ def _of_the_first_run(
     if crashed:
         return Verdict.FOUND, told.deaths(crashed, first.exit), _category(said), "", ""
     return _without_words(session)
+
+
+def _message(ran: CommandRun) -> str:
+    """What the first exception that ended a Python of a run says."""
+    return next((str(event.get("message", "")) for event in ran.events if event["event"] == "exception"), "")
 
 
 def _category(said: Explanation | None) -> str:
@@ -539,6 +579,14 @@ def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --stage-timeout SECONDS"
     if state.failed:
         return _unexplained(first, state.explanation, state.inside)
+    for name, ran in state.runs.items():
+        event = next((each for each in ran.events if each["event"] == "exception"), None)
+        if ran.ended == "exited" and ran.exit and event:  # of what came after it no tool has seen anything
+            kind, message = str(event.get("kind", "")), str(event.get("message", ""))
+            said = f"{kind}: {message}".partition("\n")[0][:300]
+            cause = f"the command succeeded as it is, and failed in the stage {name}: {said}"
+            fix = told.ORDERED if stages.of_numbers(kind, message) else f"see why it fails there: {name}/output.txt"
+            return Verdict.UNDECIDED, cause + stacks.at("; raised at", _raised(ran)), "", "", fix
     if session.open:
         return Verdict.UNDECIDED, f"the command succeeded, but {session.open[0]}", "", "", ""
     return Verdict.CLEAN, "", "", "", ""
@@ -577,7 +625,7 @@ def _next(session: _Session, verdict: Verdict, said: Explanation | None, categor
 
 
 def _written(session: _Session, made: DebugReport) -> DebugReport:
-    """The report, with its files in the folder: the reproducer, the lock if there is one, and itself."""
+    """The report, with its files in the folder: itself, the reproducer, the lock if there is one, and its page."""
     folder = session.folder
     telling = next((step for step in reversed(session.steps) if step.ran and step.found not in ("", "nothing")), None)
     argv, added, name = session.last or (session.request.command, {}, "as-is")
@@ -591,24 +639,40 @@ def _written(session: _Session, made: DebugReport) -> DebugReport:
         # The stage's own files went to its folder; the reproducer's go where it is run.
         words = [word.replace(f"{session.folder / name}/", "") for word in argv]
         text = repro.script(words, os.environ, added, cwd=str(session.here), image="", versions=made.versions, why=why)
-    new_file(folder / "repro.sh", text, mode=0o700)
+    more = {"repro.sh": text}
     for lock in () if image else locks:
         with suppress(OSError):  # there is none, or it is none
-            new_file(folder / lock, files.content(session.here / lock).decode("utf-8", "replace"))
-    return kept(folder, made)
+            more[lock] = files.content(session.here / lock).decode("utf-8", "replace")
+    return kept(folder, made, more)
 
 
-def kept(folder: Path, made: DebugReport) -> DebugReport:
-    """The report with the names of all files of its folder, itself among them, where it is written to."""
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    names |= {"report.json", "report.html"}
+def kept(folder: Path, made: DebugReport, more: Mapping[str, str]) -> DebugReport:
+    """The report with the names of all files of its folder, where it is written to before ``more`` files by name and
+    its page: what of these cannot be written is one sentence of the report, whose verdict it does not change."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} | {"report.json"}
     made = replace(made, files=tuple(sorted(names)[:500]))
-    new_file(folder / "report.json", document(made))
+    try:
+        new_file(folder / "report.json", document(made))
+    except EnvkitError as error:  # nothing can be kept, so that the message alone is left to hold the answer
+        answer = f"; the verdict is {made.verdict.value}" + (f": {made.cause}" if made.cause else "")
+        raise Undecided(f"{error.message}{answer}", error.fix) from error
     # Imported here: the templates take longer to import than all else, and the page's module imports this package.
     from envkit.debug import as_html
+    from envkit.report import page
 
-    new_file(folder / "report.html", as_html.render(made))
+    for name in (*more, "report.html"):
+        whole = replace(made, files=tuple(sorted({*made.files, name})[:500]))
+        make = partial(str, more[name]) if name in more else partial(as_html.render, whole)
+        mode = 0o700 if name == "repro.sh" else 0o600
+        trouble = page.attempted(name, partial(_made, folder / name, make, mode))
+        made = replace(made, next=(*made.next, trouble)) if trouble else whole
+    with suppress(EnvkitError):  # there is no room for these names: what was written before stays
+        files.write(folder / "report.json", document(made), 0o600)
     return made
+
+
+def _made(path: Path, make: Callable[[], str], mode: int) -> None:
+    new_file(path, make(), mode)
 
 
 def new_file(path: Path, text: str, mode: int = 0o600) -> None:

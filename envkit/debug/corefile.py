@@ -189,10 +189,9 @@ def opened(
         text = repro.script(
             argv, {}, {}, cwd="/" if ground.image else str(here), image=ground.image, versions=tools.versions, why=why
         )
-        debug.new_file(folder / "repro.sh", text, mode=0o700)
         elapsed = round(time.monotonic() - started, 3)
         made = replace(made, steps=(step,), folder=str(folder), versions=tools.versions, elapsed_s=elapsed)
-        return debug.kept(folder, made)
+        return debug.kept(folder, made, {"repro.sh": text})
     finally:
         if ground.image:
             debug.closed(folder)

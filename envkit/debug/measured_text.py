@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from envkit.credentials import redacted_text
 from envkit.debug.measures import Measured, Span
 from envkit.debug.records import Verdict
 from envkit.debug.render import cleaned
+from envkit.errors import EnvkitError
 from envkit.report import Table
-from envkit.report.page import filled
+from envkit.report.page import attempted, filled
 from envkit.report.text import visible
 from envkit.system import files
 
@@ -76,7 +78,8 @@ def _lines(made: Measured, quiet: bool) -> Iterator[str]:
         yield from _rows(table)
     ending = f"exited with status {made.exit}" if made.ended == "exited" else made.ended
     yield f"  the command {ending}; {made.elapsed_s:.1f} s"
-    yield f"  files: {made.folder} (report.html shows it)"
+    shown = "report.html" if "report.html" in made.files else "report.json"
+    yield f"  files: {made.folder} ({shown} shows it)"
 
 
 def _rows(table: Table) -> Iterator[str]:
@@ -136,8 +139,13 @@ def _lanes(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 def written(made: Measured, folder: Path) -> Measured:
-    """The report with its files in the folder: report.json and report.html."""
-    made = replace(made, files=tuple(sorted({*made.files, "report.json", "report.html"})))
+    """The report with its files in the folder: report.json, then report.html; a page that cannot be written is a note
+    beside the verdict."""
+    made = replace(made, files=tuple(sorted({*made.files, "report.json"})))
     files.write(folder / "report.json", document(made), 0o600)
-    files.write(folder / "report.html", page(made), 0o600)
-    return made
+    whole = replace(made, files=tuple(sorted({*made.files, "report.html"})))
+    if trouble := attempted("report.html", lambda: files.write(folder / "report.html", page(whole), 0o600)):
+        whole = replace(made, judged=replace(made.judged, notes=(*made.judged.notes, trouble)))
+    with suppress(EnvkitError):  # there is no room for this: what was written before stays
+        files.write(folder / "report.json", document(whole), 0o600)
+    return whole

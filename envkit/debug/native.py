@@ -69,7 +69,11 @@ def sentence(stack: Sequence[NativeFrame]) -> str:
     named = [each for each in stack if not _ENDS.match(each.function)] or list(stack)
     if not named:
         return ""
+    skipped = stack[: stack.index(named[0])]
     first, own = named[0], next((each for each in named if each.own and not each.function.startswith("std::")), None)
+    if skipped and skipped[0].where != first.where and all(each.function == "??" for each in skipped):
+        caller, where = own or first, skipped[0].where[-300:]  # it did not die in the first that has a name
+        return f"in a function of {where} without a name, called by `{caller.function[:200]}` {caller.at}"
     if own is None or own is first:
         return f"in `{first.function[:200]}` {first.at}"
     return f"in `{first.function[:200]}`, called by `{own.function[:200]}` {own.at}"

@@ -30,6 +30,11 @@ _PACKAGE = re.compile(r"AOTInductor model|aoti_load_package|pt2_archive")
 _WAITS_FOR_GPU = re.compile(r"\b(?:cu(?:Ctx|Stream|Event)|cuda(?:Device|Stream|Event))Synchronize\b|\bsynchronize\b")
 
 
+def of_numbers(kind: str, message: str) -> bool:
+    """Whether an exception is about what was computed, which a silent fault of a kernel can cause."""
+    return kind.endswith("AssertionError") or bool(_NUMBERS.search(message))
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What is known before a stage: what ran so far, by stage, and what it told."""
@@ -49,6 +54,8 @@ class State:
     native: str = ""  # where native code died
     inside: bool = False  # whether that is below code that is neither the C library's nor Python's
     carries: str = ""  # the library that it died in for a C++ runtime of its own
+    hidden: bool = False  # whether torch's cache of memory hid the kernel's error that the command failed by
+    tracked: str = ""  # the assertion of the device that torch tracked
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
 
     @property
@@ -100,7 +107,7 @@ class State:
         raised = [event for event in self.first.events if event.get("event") == "exception"]
         said = [(str(event.get("kind", "")), str(event.get("message", ""))) for event in raised]
         said += [(trace.kind, trace.message) for story in self.stories.values() for trace in story.tracebacks]
-        return any(kind.endswith("AssertionError") or _NUMBERS.search(message) for kind, message in said)
+        return any(of_numbers(kind, message) for kind, message in said)
 
     @property
     def settled(self) -> str:
@@ -180,6 +187,8 @@ def _told(state: State) -> SkippedStage | None:
         return SkippedStage("the cause is named")
     if state.mixed:
         return SkippedStage("the package's own checks name the cause")
+    if state.tracked:
+        return SkippedStage("the device's assertion that failed is named")
     if state.placed:
         return SkippedStage("the tensor that lies on another device is named")
     if state.native:
@@ -294,7 +303,8 @@ def _core(state: State) -> StagePlan | SkippedStage:
         words = [f"{name}={value}" for name, value in cores.environ(f"{folder}/gpu-core-").items()]
         return ("env", *words, *argv)
 
-    return StagePlan("the driver writes down the state of the kernel that fails, at full speed", _LINES, around)
+    added = {**_LINES, **UNCACHED} if state.hidden else _LINES
+    return StagePlan("the driver writes down the state of the kernel that fails, at full speed", added, around)
 
 
 def _launches(state: State) -> StagePlan | SkippedStage:

@@ -4,6 +4,7 @@ logs."""
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 
 from envkit.debug import kernels, stacks
@@ -23,6 +24,13 @@ _CATEGORIES = {
     "other": "illegal-memory-access",
     "assert": "device-side-assert",
 }
+
+
+ORDERED = (
+    "let a stream wait for another where it uses what that one writes (wait_stream, Event.synchronize, record_stream), "
+    "and fill or free no buffer before a copy from it is done; where numbers are random by themselves, fix the seeds"
+)
+_LEAST = 3  # runs that tell of an order in time
 
 
 def read(texts: Mapping[str, bytes]) -> Story:
@@ -144,6 +152,19 @@ def fix(fault: Fault, python: Sequence[PythonFrame] = (), sources: Sequence[Sour
     if fault.problem == "assert":
         return f"see what the assertion {where} demands of the input, and check the input on the CPU"
     return f"look at {at}: {fault.kind}"
+
+
+def varied(messages: Sequence[str]) -> str:
+    """What it tells that runs of a command failed by one exception with other numbers in each; "" for runs that did
+    not."""
+    said = [message for message in messages if message]
+    forms = {re.sub(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", "#", message) for message in said}
+    if len(said) < _LEAST or len(forms) != 1 or len(set(said)) < _LEAST:
+        return ""
+    return (
+        f"in {len(said)} runs it told {len(set(said))} different numbers, so that they depend on the order in time, as "
+        "where a stream does not wait for another or a buffer is used again too early, or on random input"
+    )
 
 
 def deaths(children: Sequence[Child], exit_code: int | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from envkit import __version__
+from envkit.errors import EnvkitError
 from envkit.report.text import visible
 
 
@@ -25,3 +26,27 @@ def filled(template: str, values: Mapping[str, object]) -> str:
     )
     environment.filters["visible"] = visible
     return environment.get_template(template).render({"version": __version__, **values})
+
+
+def attempted(name: str, make: Callable[[], object]) -> str:
+    """Makes a page, or a file beside an answer; what went wrong and what to do in one sentence, "" if nothing did.
+
+    An answer must not be lost for the picture of it, whatever a template raises.
+    """
+    try:
+        make()
+    except Exception as error:
+        return _unmade(name, error)
+    return ""
+
+
+def _unmade(name: str, error: Exception) -> str:
+    from envkit.system.files import shipped
+
+    if isinstance(error, EnvkitError):
+        return f"{name} was not written: {error.message}; {error.fix}"
+    if isinstance(error, OSError) and error.strerror:  # a template that is not there has none
+        return f"{name} was not written: {error.strerror}: {error.filename}; check its folder"
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    again = "install envkit again (pip install --force-reinstall envkit)"
+    return f"{name} was not written, its template in {shipped('templates')} cannot be used ({said}); {again}"

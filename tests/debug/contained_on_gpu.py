@@ -51,6 +51,13 @@ RUNGS: dict[str, tuple[list[str], list[str]]] = {  # options, and what Python is
     "slow": (["--slow"], [str(PROGRAM), "noise", "fault"]),
     "misaligned": (["--only", "core-dump", "--only", "launches"], own("misaligned", "fault")),
     "busy": (["--stage-timeout", "12"], ["-c", BUSY]),
+    # the packages and libraries of the next are mounted, and what is uncached is for an image without compute-sanitizer
+    "package": ([], [str(HERE / "package.py"), "cpu", "/made/layer.pt2"]),
+    "package-clean": (["--only", "as-is"], [str(HERE / "package.py"), "load", "/made/layer.pt2"]),
+    "tracked": ([], [str(HERE / "tracked.py"), "/made/tracked.so", "fault"]),
+    "tracked-clean": (["--only", "as-is"], [str(HERE / "tracked.py"), "/made/tracked.so", "clean"]),
+    "uncached": ([], own("uncached", "fault")),
+    "uncached-clean": ([], own("uncached", "clean")),
 }
 
 
