@@ -20,7 +20,7 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
     return {each["address"]: each for each in tomllib.loads(text)["thread"]}
 
 
-ORDER = ("known", "unseen", "beyond", "varied", "pinned", "novel", "fresh", "last", "recent", "sight")
+ORDER = ("known", "unseen", "beyond", "varied", "pinned", "novel", "fresh", "last", "recent", "sight", "newest")
 PARTS = {name: threads("threads" if name == "known" else f"threads-{name}") for name in ORDER}
 KNOWN = PARTS["known"]
 THREADS = {address: thread for part in PARTS.values() for address, thread in part.items()}
@@ -60,6 +60,7 @@ def test_unseen_threads_are_others() -> None:
         "last": 29,
         "recent": 20,
         "sight": 29,
+        "newest": 20,
     }
     assert {name: len(part) for name, part in PARTS.items() if len(part) < least.get(name, 0)} == {}
     assert sum(map(len, PARTS.values())) == len(THREADS)
