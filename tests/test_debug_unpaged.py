@@ -112,6 +112,8 @@ def measured() -> Measured:
 
 
 def test_memory_and_time_lose_nothing_either(tmp_path: Path) -> None:
+    with pytest.raises(Undecided, match=r"report.json cannot be written: .*; the verdict is clean"):
+        measured_text.written(measured(), tmp_path / "gone")
     (tmp_path / "report.html").mkdir()  # where no file can be put
     made = measured_text.written(measured(), tmp_path)
     assert made.verdict is Verdict.CLEAN and made.files == ("report.json", "slow/a.json")

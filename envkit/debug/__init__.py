@@ -31,7 +31,7 @@ from envkit.debug import (
     tracked,
 )
 from envkit.debug.job import CommandRun, CommandTarget
-from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting
+from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting, unkept
 from envkit.debug.render import document
 from envkit.debug.stages import SkippedStage, StagePlan, State
 from envkit.engine import Say
@@ -653,9 +653,8 @@ def kept(folder: Path, made: DebugReport, more: Mapping[str, str]) -> DebugRepor
     made = replace(made, files=tuple(sorted(names)[:500]))
     try:
         new_file(folder / "report.json", document(made))
-    except EnvkitError as error:  # nothing can be kept, so that the message alone is left to hold the answer
-        answer = f"; the verdict is {made.verdict.value}" + (f": {made.cause}" if made.cause else "")
-        raise Undecided(f"{error.message}{answer}", error.fix) from error
+    except EnvkitError as error:
+        raise unkept(error, made.verdict, made.cause) from error
     # Imported here: the templates take longer to import than all else, and the page's module imports this package.
     from envkit.debug import as_html
     from envkit.report import page

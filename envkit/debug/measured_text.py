@@ -13,7 +13,7 @@ from typing import Any
 from envkit import __version__
 from envkit.credentials import redacted_text
 from envkit.debug.measures import Measured, Span
-from envkit.debug.records import Verdict
+from envkit.debug.records import Verdict, unkept
 from envkit.debug.render import cleaned
 from envkit.errors import EnvkitError
 from envkit.report import Table
@@ -142,7 +142,10 @@ def written(made: Measured, folder: Path) -> Measured:
     """The report with its files in the folder: report.json, then report.html; a page that cannot be written is a note
     beside the verdict."""
     made = replace(made, files=tuple(sorted({*made.files, "report.json"})))
-    files.write(folder / "report.json", document(made), 0o600)
+    try:
+        files.write(folder / "report.json", document(made), 0o600)
+    except EnvkitError as error:
+        raise unkept(error, made.verdict, made.cause) from error
     whole = replace(made, files=tuple(sorted({*made.files, "report.html"})))
     if trouble := attempted("report.html", lambda: files.write(folder / "report.html", page(whole), 0o600)):
         whole = replace(made, judged=replace(made.judged, notes=(*made.judged.notes, trouble)))

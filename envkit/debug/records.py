@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from envkit.errors import EnvkitError, Undecided
 from envkit.logs.records import Explanation
 from envkit.records import dataclass
 
@@ -162,6 +163,12 @@ class RankRow:
     backwards: int = 0
     missing: tuple[str, ...] = ()
     raised: str = ""
+
+
+def unkept(error: EnvkitError, verdict: Verdict, cause: str) -> Undecided:
+    """The error of a report that could not be written: its message alone is left to hold the answer."""
+    answer = f"; the verdict is {verdict.value}" + (f": {cause}" if cause else "")
+    return Undecided(error.message + answer, error.fix)
 
 
 @dataclass(frozen=True, slots=True)
