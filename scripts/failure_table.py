@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from envkit.logs import names
 from envkit.logs.knowledge import failures, signatures
 from envkit.logs.records import CAUSES, Failure
 from envkit.system import files
@@ -29,7 +30,7 @@ def row(found: Failure, wordings: int) -> tuple[str, ...]:
 def text() -> str:
     """The text of docs/failures.md."""
     known = failures()
-    wordings = Counter(signature.category for signature in signatures())
+    wordings = Counter(signature.category for signature in (*signatures(), *names.kinds()))
     heads = ("kind of failure", "what it is", "causes, the most usual first", "what tells them apart", "wordings")
     lines = [
         "# The kinds of failure",

@@ -14,7 +14,7 @@ import pytest
 from logs import told
 
 from envkit import facts
-from envkit.logs import knowledge
+from envkit.logs import knowledge, names
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of, stated_by_one_line
 from envkit.logs.knowledge import failures, rules, signatures, statements, wordings
@@ -74,7 +74,7 @@ def test_a_sentence_has_the_lines_values() -> None:
 
 def one_of(signature: str, *roles: Role) -> Story:
     """A story of lines of one signature, and of nothing else."""
-    known = next(row for row in signatures() if row.id == signature)
+    known = next(row for row in (*signatures(), *names.kinds()) if row.id == signature)
     values = dict.fromkeys(re.compile(known.pattern).groupindex, "1")
     lines = [Event(Line("log", number, f"line {number}"), known, role, values) for number, role in enumerate(roles, 1)]
     return Story(tuple(lines), (), (FileSeen("log", len(lines), 99),))

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from envkit import facts
+from envkit.logs import names
 from envkit.logs.records import CAUSES, Failure, Rule, Signature, Statement, Wording
 from envkit.logs.xid import xid_signatures
 
@@ -46,6 +47,12 @@ def signatures() -> tuple[Signature, ...]:
     if len({row.id for row in found}) != len(found):
         raise ValueError("two signatures share an id")
     return found
+
+
+@cache
+def before_unspecific() -> int:
+    """How many of the signatures tell what failed; those behind them only that something did."""
+    return len(signatures()) - len(_rows(_HERE / "signatures" / "unspecific.jsonl", Signature))
 
 
 def _signatures() -> Iterator[Signature]:
@@ -102,7 +109,7 @@ def read_rules(folder: Path) -> tuple[Rule, ...]:
 @cache
 def _patterns() -> dict[str, str]:
     """The patterns of the signatures by their ids."""
-    return {each.id: each.pattern for each in signatures()}
+    return {each.id: each.pattern for each in (*signatures(), *names.kinds())}
 
 
 def _named(name: str) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
 
-from envkit.logs import knowledge, tracebacks
+from envkit.logs import knowledge, names, tracebacks
 from envkit.logs.ends import ZERO
 from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
@@ -114,14 +114,33 @@ class _Row:
     signature: Signature
     anchor: bytes
 
-    def search(self, text: str) -> re.Match[str] | None:
-        """Where the signature stands in ``text``."""
-        return _compiled(self.signature.pattern).search(text)
+    def find(self, text: str) -> _Match | None:
+        """The signature in ``text``."""
+        found = _compiled(self.signature.pattern).search(text)
+        if found is None:
+            return None
+        rest = text[found.end() :] if names.is_name(found[0]) else None
+        return _Match(self.signature, _values(found), _lead(self.signature, text, found), found.span(), rest)
 
     def outlines(self, shape: str) -> bool:
         """Whether a line of this shape (small letters, digits 0, prefixes still on) can be one of the signature's."""
         outline = _outline(self.signature.pattern)
         return outline is None or outline.search(shape) is not None
+
+
+class _NamedRow(_Row):
+    """All errors that are told by name or number alone; its signature is the first of theirs."""
+
+    def find(self, text: str) -> _Match | None:
+        """The error that ``text`` names."""
+        if (known := names.found(text)) is None:
+            return None
+        signature, found = known
+        return _Match(signature, {}, text[: found.start()], found.span(), text[found.end() :])
+
+    def outlines(self, shape: str) -> bool:
+        """Whether a line of this shape can name one."""
+        return names.outlines(shape)
 
 
 @cache
@@ -147,11 +166,15 @@ def _outline(pattern: str) -> re.Pattern[str] | None:
 class _Matcher:
     """All signatures, and which of them a text can be."""
 
-    def __init__(self, signatures: Iterable[Signature]) -> None:
+    def __init__(self, signatures: Iterable[Signature], unspecific: int) -> None:
+        """``unspecific`` is the place of the first signature that tells less than an error's name."""
         self._rows: dict[bytes, list[_Row]] = {}  # by the stretch of their anchor that shapes show
         for order, signature in enumerate(signatures):
-            row = _Row(order, signature, signature.anchor.encode())
+            row = _Row(order + (order >= unspecific), signature, signature.anchor.encode())
             self._rows.setdefault(solid(signature.anchor).translate(SHAPE), []).append(row)
+        for anchor in names.ANCHORS:  # a wording that is known tells more than a name in it
+            named = _NamedRow(unspecific, names.kinds()[0], anchor.encode())
+            self._rows.setdefault(anchor.encode(), []).append(named)
         # None: the word alone makes a line worth reading
         self._stretches: dict[bytes, list[_Row] | None] = {word: [] for word in _FILE_WORDS}
         self._stretches |= self._rows
@@ -169,8 +192,8 @@ class _Matcher:
         """The rows whose anchor the text holds, in their order."""
         low = text.lower().encode()
         held = self.worth.held_by(low.translate(SHAPE))
-        found = [row for word in held for row in self._rows.get(word, ()) if row.anchor in low]
-        return sorted(found, key=lambda row: row.order)
+        found = {row.order: row for word in held for row in self._rows.get(word, ()) if row.anchor in low}
+        return [found[order] for order in sorted(found)]
 
     def outlined(self, shape: bytes) -> bool:
         """Whether a line of this shape sounds like an error, or can be one that a signature knows."""
@@ -186,16 +209,21 @@ class _Matcher:
 
 @cache
 def _matcher() -> _Matcher:
-    return _Matcher(knowledge.signatures())
+    return _Matcher(knowledge.signatures(), knowledge.before_unspecific())
 
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A signature found in a text; ``lead`` is what stands before it."""
+    """A signature found in a text; ``lead`` is what stands before it, ``span`` is where.
+
+    Of an error that is told by a name or a number alone ``rest`` is what stands behind it, else None.
+    """
 
     signature: Signature
     values: Mapping[str, str]
     lead: str
+    span: tuple[int, int] = (0, 0)
+    rest: str | None = None
 
 
 @dataclass(slots=True)
@@ -412,9 +440,9 @@ class _File:
         """What a line tells that quotes another failure, where it begins with that."""
         rows = (row for row in self._matcher.rows(line.text) if row.signature.category == "not-gpu-env")
         for row in rows:
-            found = row.search(line.text)
-            if found is not None and found.start() == 0 and row.signature is not quoted.signature:
-                match = _Match(row.signature, _values(found), "")
+            match = row.find(line.text)
+            if match is not None and match.span[0] == 0 and match.signature is not quoted.signature:
+                match = replace(match, lead="")
                 if (role := _role(match, line, said)) is not Role.ADVICE:
                     return match, role
         return None
@@ -453,12 +481,12 @@ class _File:
                 if known is not None:
                     rows = [row for row in rows if row.signature is known.signature]
                 for row in rows:
-                    found = row.search(joined)
-                    if found is None or found.start() > end - _EACH_HALF or found.end() < end + _EACH_HALF:
+                    found = row.find(joined)
+                    if found is None or found.span[0] > end - _EACH_HALF or found.span[1] < end + _EACH_HALF:
                         continue
-                    values = _values(found)
+                    values = found.values
                     if known is None or (len(values) > len(known.values) and known.values.items() <= values.items()):
-                        return _Match(row.signature, values, _lead(row.signature, joined, found)), joined
+                        return found, joined
         return None
 
     def _keep(self, line: Line, match: _Match, role: Role, quoted: bool) -> None:
@@ -512,10 +540,7 @@ _NOTHING = _Match(Signature("", "", Role.DIAGNOSTIC, "", "", "", ""), {}, "")
 
 
 def _first(rows: Iterable[_Row], text: str) -> _Match | None:
-    for row in rows:
-        if found := row.search(text):
-            return _Match(row.signature, _values(found), _lead(row.signature, text, found))
-    return None
+    return next(filter(None, (row.find(text) for row in rows)), None)
 
 
 # a pattern that takes in what stands before its words: "^.*?an illegal memory access"
@@ -714,6 +739,7 @@ _CHANGE = re.compile(
     r"\s*(?:[-*+] )?(?:\[?v?\d{1,3}\.\d[\w.]*\]?:? )?(?i:fix(?:ed|es)?|bugfix|resolve[sd]?)\b(?:\(\w{1,20}\))?[: ]"
 )
 _LEAD = 400  # characters before the words of an error that are looked at for what they stand in
+_QUOTE_MARKS = ('"', "'")
 _NONE = re.compile(r"e?s ?[:=] ?0(?![.\dx])")  # "illegal memory accesses: 0"
 # a line of source code that a compiler or BuildKit shows, by its number
 _EXCERPT = re.compile(r"\s{0,8}\d{1,6} {1,4}\| ")
@@ -746,7 +772,12 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
         return True
     near = lead[-_LEAD:]
-    if _DATA.search(near) or _ITEM.search(near) or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
+    if match.rest is not None and names.spoken_of(near, match.rest):
+        return True
+    # what stood before a quoted name may be its key: `solver: "ncclSystemError"`
+    valued = match.rest is not None and (names.is_value(near, match.rest) or (said.at > 0 and lead in _QUOTE_MARKS))
+    data = not valued and (_DATA.search(near) or _ITEM.search(near))
+    if data or (_FIRST_COLUMN.match(lead) and _STATE_COLUMN.search(near)):
         return True
     if lead.count("`") % 2 and _SPEAKER.search(near):
         return True
@@ -763,7 +794,7 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
         return True
     hit = _GREP.match(lead)
     statement = _CODE.match(lead, hit.end() if hit else 0)
-    if statement and any(mark in lead[statement.start() :] for mark in "\"'(`#/"):
+    if statement and not valued and any(mark in lead[statement.start() :] for mark in "\"'(`#/"):
         return True
     if "prose" in match.signature.traits or line.source == "kernel":
         return False

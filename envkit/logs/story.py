@@ -23,6 +23,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from envkit.logs import names
 from envkit.logs.ends import (
     ILL,
     INNOCENT,
@@ -401,6 +402,8 @@ def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:
         return False
     if found["what"] is None:
         return not _TELLS.search(found["after_arrow"])
+    if names.is_name(found["what"]) and names.is_value(f'{found["before"]} "', '"'):
+        return False
     around = re.sub(r"\S*[/.]\S*", " ", f"{found['before']} {found['after']}")
     return _stands_in(event, found["what"]) and not _TELLS.search(around)
 

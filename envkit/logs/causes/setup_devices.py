@@ -32,7 +32,7 @@ _AFTER = (
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
-_SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-runtime", "no-device-driver", "tf-cuinit", "no-device-tensorrt")
+_SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-code", "tf-cuinit", "no-device-tensorrt")
 _KERNEL = (
     "rm-init", "probe-not-called", "probe-failed", "probe-error", "driver-no-adapter", "gpu-needs-open", "gpu-legacy",
     "gpu-not-supported", "module-rejected", "bar-invalid",

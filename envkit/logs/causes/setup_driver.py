@@ -21,7 +21,7 @@ _NO_DEVICE = (
 )  # fmt: skip
 _FABRIC = "cuda-init-error-802-fabricmanager"
 # what the runtime itself says, without any version
-_NO_VERSIONS = ("driver-too-old-runtime", "driver-too-old-name", "driver-too-old-number")
+_NO_VERSIONS = ("driver-too-old-runtime", "driver-too-old-code", "driver-too-old-number")
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 
 
@@ -87,7 +87,7 @@ def forward_compat(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
     yield worded("compat-does-not-work", event, strength=strength, at=at, driver=driver)
 
 
-@of_root(_FABRIC, "fabric-802", "fabric-802-name", "fabric-802-driver")
+@of_root(_FABRIC, "fabric-802", "fabric-code")
 def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The NVSwitch fabric is not initialized (cudaErrorSystemNotReady; Fabric Manager user guide)."""
     service = story.of(*_SERVICE)
