@@ -63,23 +63,22 @@ PACKAGES = (
 )  # fmt: skip
 # Whose releases ask for certain releases of one another, and what else of that is pinned beside them in the field.
 BOUND = (
-    "accelerate", "albumentations", "bitsandbytes", "chex", "coqui-tts", "cudf-cu12", "cuml-cu12", "cupy-cuda11x",
-    "cupy-cuda12x", "datasets", "diffusers", "faster-whisper", "flax", "gradio", "huggingface-hub", "jax", "jaxlib",
-    "keras", "langchain", "librosa", "lightning", "llmcompressor", "mediapipe", "ml-dtypes", "mlflow", "mmengine",
-    "numba", "onnx", "onnxruntime-gpu", "opencv-python", "opencv-python-headless", "optax", "optimum",
-    "orbax-checkpoint",
-    "paddlepaddle-gpu", "pandas", "peft", "pyannote-audio", "pytorch-lightning", "ray", "sagemaker", "scikit-image",
-    "scikit-learn", "scipy", "sentence-transformers", "sglang", "spacy", "streamlit", "tensorboard", "tensorflow",
-    "tensorflow-cpu", "tensorflow-hub", "tensorflow-probability", "tensorflow-text", "tf-keras", "thinc", "tokenizers",
-    "torch", "torchmetrics", "torchtune", "transformers", "trl", "ultralytics", "unsloth", "unsloth-zoo", "vllm",
-    "whisperx", "xformers",
+    "accelerate", "chex", "datasets", "diffusers", "faster-whisper", "flax", "gradio", "huggingface-hub", "jax",
+    "jaxlib", "keras", "librosa", "mediapipe", "numba", "opencv-python", "opencv-python-headless", "optax",
+    "pandas", "peft", "pyannote-audio", "scikit-image", "scikit-learn", "scipy", "sentence-transformers", "sglang",
+    "spacy", "tensorboard", "tensorflow", "tensorflow-text", "tf-keras", "thinc", "tokenizers", "torch",
+    "transformers", "trl", "vllm", "whisperx",
 )  # fmt: skip
 _BESIDE = frozenset({
-    *BOUND, "compressed-tensors", "ctranslate2", "fastapi", "fsspec", "httpx", "llguidance", "lm-format-enforcer",
-    "msgspec",
-    "networkx", "numpy", "openai", "outlines", "pillow", "prometheus-fastapi-instrumentator", "protobuf", "pyarrow",
-    "pydantic", "requests", "safetensors", "setuptools", "starlette", "sympy", "tensorboard-data-server", "tiktoken",
-    "triton", "typing-extensions", "xgrammar", "flashinfer-python", "cut-cross-entropy", "depyf", "timm",
+    *BOUND, "albumentations", "bitsandbytes", "compressed-tensors", "coqui-tts", "ctranslate2", "cudf-cu12",
+    "cuml-cu12", "cupy-cuda11x", "cupy-cuda12x", "cut-cross-entropy", "depyf", "fastapi", "flashinfer-python",
+    "fsspec", "httpx", "langchain", "lightning", "llguidance", "llmcompressor", "lm-format-enforcer", "ml-dtypes",
+    "mlflow", "mmengine", "msgspec", "networkx", "numpy", "onnx", "onnxruntime-gpu", "openai", "optimum",
+    "orbax-checkpoint", "outlines", "paddlepaddle-gpu", "pillow", "prometheus-fastapi-instrumentator", "protobuf",
+    "pyarrow", "pydantic", "pytorch-lightning", "ray", "requests", "safetensors", "sagemaker", "setuptools",
+    "starlette", "streamlit", "sympy", "tensorboard-data-server", "tensorflow-cpu", "tensorflow-hub",
+    "tensorflow-probability", "tiktoken", "timm", "torchmetrics", "torchtune", "triton", "typing-extensions",
+    "ultralytics", "xformers", "xgrammar",
 })  # fmt: skip
 _NOT_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})  # which torch_need has
 # Of which a release may be let in that the package does not work with (the table require_use).

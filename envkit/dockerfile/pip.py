@@ -49,6 +49,8 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
     if target:
         mim = posixpath.basename(command.words[0].text) == _MIM
         for record in _pip(command, target, words, files):
+            if mim and isinstance(record, Install) and record.url:
+                continue  # OpenMMLab's projects compile nothing by their setup.py, whichever FORCE_CUDA is set for mmcv
             if mim and isinstance(record, Install) and record.name in _MIM_COMPILED:
                 record = replace(record, find_links=(_MIM_PAGE,))
             yield record
@@ -62,7 +64,7 @@ def started(command: Command) -> tuple[str, tuple[Word, ...]]:
     if _named(first.text)[0]:
         return _absolute(first.text, command.cwd), command.words[1:]
     if posixpath.basename(first.text) == _MIM and [word.text for word in command.words[1:2]] == ["install"]:
-        return "pip", command.words[1:]
+        return _absolute(posixpath.join(posixpath.dirname(first.text), "pip"), command.cwd), command.words[1:]
     module, rest = module_of(command)
     if module in ("pip", "pip3") or module.startswith("pip._internal"):
         return _absolute(first.text, command.cwd) + " -m pip", rest

@@ -70,6 +70,8 @@ def _counts(one: Install) -> bool:
 def _asks(one: Install, facts: Facts) -> Iterator[_Asked]:
     for row in facts.require_rows(one.name, one.version):
         for other, specifier in row.requires.items():
+            if other == "triton" and (one.local or one.index or one.extra_indexes or one.find_links):
+                continue  # torch's builds of other indexes ask for another one, or for none
             yield _Asked(one, other, specifier.replace("{version}", one.version), row, row in facts.require_uses)
 
 
