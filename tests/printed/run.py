@@ -45,7 +45,7 @@ HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
     "u31-": "common", "v32-": "sight", "w33-": "glance",
-    "x34-": "newest",
+    "x34-": "newest", "y35-": "endings",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
@@ -71,6 +71,15 @@ code=$?
 echo "=== job 4711 ended with exit code $code"
 exit $code
 """
+
+
+def entries(path: Path) -> dict[str, Any]:
+    """The programs of a file; one that is `like` another has its fields and files where it has none of its own."""
+    read: dict[str, Any] = tomllib.loads(path.read_text())
+    for name, entry in read.items():
+        if other := read.get(entry.get("like", "")):
+            read[name] = {**other, **entry, "files": {**other.get("files", {}), **entry.get("files", {})}}
+    return read
 
 
 def number_of(name: str) -> int:
@@ -258,7 +267,7 @@ def lanes(jobs: list[tuple[str, str]], programs: dict[str, Any], gpus: int) -> d
 def run(chosen: argparse.Namespace) -> int:
     """Runs the programs of one file."""
     path = chosen.programs if chosen.programs.exists() else HERE / chosen.programs.name
-    programs: dict[str, Any] = tomllib.loads(path.read_text())
+    programs = entries(path)
     if chosen.only:
         programs = {name: entry for name, entry in programs.items() if re.search(chosen.only, name)}
     kept = Kept(chosen.out, programs)
@@ -313,7 +322,7 @@ def keep(path: Path, tag: str) -> int:
     told = json.loads(path.read_text())
     now: dict[str, Any] = {}  # what is expected of a program may have been put right since it ran
     for file in sorted(HERE.glob("*.toml")):
-        now |= tomllib.loads(file.read_text())
+        now |= entries(file)
     rows = {row["id"]: row for row in map(json.loads, LIST.read_text().splitlines())} if LIST.exists() else {}
     TEXTS.mkdir(parents=True, exist_ok=True)
     for found in told["outputs"]:
