@@ -23,7 +23,10 @@ import public_logs  # noqa: E402
 STORIES = HERE.parent / "docs" / "stories" / "logs.md"
 LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
-OPEN = ("capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer")
+OPEN = (
+    "capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer",
+    "y35-ctest-fails", "y35-halve-fails", "y35-prove-fails", "y35-pytest-fails", "y35-sweep.",
+)  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
 ASIDE = ("further", "last", "sight", "glance", "newest")
@@ -42,10 +45,11 @@ LEAST = {
     "glance": (0.91, 0.91, 0.97),
     "newest": (0.82, 0.82, 0.83),
     "common": (0.97, 0.97, 0.97),
-    "endings": (0.97, 0.97, 0.97),
+    "endings": (0.92, 0.9, 0.85),
 }
-# Least share of what is sure that is right; of "further" and "newest" it was less at first sight.
-LEAST_OF_SURE = {"further": 0.86, "newest": 0.86}
+# Least share of what is sure that is right; of "further" and "newest" it was less at first sight, and "endings" has
+# some of OPEN.
+LEAST_OF_SURE = {"further": 0.86, "newest": 0.86, "endings": 0.84}
 
 
 @cache

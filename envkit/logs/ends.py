@@ -11,7 +11,7 @@ from envkit.logs.records import Event, FileSeen, Line, Traceback
 STEPS = 2  # so many are no accident
 ILL = re.compile(
     r"ChildFailedError|(?:exitcode|exit(?:ed)?(?: with)?(?: exit)?(?: code| status)?)\s*:?\s-?[1-9]|closing signal SIG"
-    r"|\bcode=exited, status=[1-9]|\bstart request repeated too quickly"
+    r"|\bcode=exited, status=[1-9]|\b[Ss]tart request repeated too quickly"
     r"|core dumped|^Killed\b|^Aborted\b|\b(?:unreachable|failed)=[1-9]|srun: error|slurmstepd: error"
     r"|timed? ?out\b(?! ?[=:]? ?\d)"
 )
@@ -61,6 +61,8 @@ MET = re.compile(
     r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
     r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
     r"|(?<!\bbe )\brestart(?:ed|ing)\b|\bnext: \S"
+    r"|(?<!not )\b(?:allowed|permitted|tolerated)\b(?: to fail|.{0,20}\bfailures?\b)|(?<!\d )\bmay fail\b"
+    r"|\bfail(?:ed|ures?)\b.{0,30}(?<!not )(?<!than )\b(?:allowed|permitted|tolerated)\b"
     r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
 )
 _OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
@@ -83,6 +85,9 @@ PARTS = re.compile(
     r"(?i)(?:good)?bye\b|(?:\w{1,30}:? ){0,4}(?:(?:is |goes |going )?down|bye|stop(?:s|ped|ping)?|ends|ended|ending"
     r"|exit(?:s|ing)|leav(?:es|ing)|quit(?:s|ting)?)[.!]?$|(?:flush|stopp|leav|quitt|exit|end)(?:ed|ing)\b"
 )
+SERVES = re.compile(
+    r"(?i)\b(?:listening|running|serving) (?:on|at)\b|\bstartup complete\b|\bserver is (?:up|listening|ready)\b"
+)
 SAYS = 3  # lines before or after the error
 TRACKER = re.compile(
     r"(?:wandb|mlflow|neptune|clearml|comet\w*) ?:|COMET |ClearML "
@@ -95,6 +100,8 @@ _INTRODUCES = re.compile(
     r"(?:.{0,200}(?i:\bfail|\bunavailable\b|\bnot available\b|\berror\b|\bcould not\b|\bskipp|\bcaught\b).{0,80}:$"
     r"|\[[WE] \d{4}-\d\d-\d\d )"
 )
+OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|checker)$")
+"""What the signatures of failed tests are called: tests that run after it change nothing of that."""
 _WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 QUIET = ("", "info", "debug", "notice")  # levels
 INNOCENT = ("", "not-gpu-env", "insufficient-evidence")

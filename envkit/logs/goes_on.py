@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -14,6 +16,7 @@ from envkit.logs.ends import (
     ILL,
     INNOCENT,
     PARTS,
+    SERVES,
     STEADY,
     STEPS,
     TRACKER,
@@ -30,7 +33,7 @@ from envkit.logs.ends import (
     tag_of,
 )
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
-from envkit.logs.steady import goes_on, is_of_many, listed, names, replaced, shape, steady, work
+from envkit.logs.steady import WATCHED, goes_on, is_of_many, listed, names, replaced, shape, steady, work
 
 # a command that was typed: in Python, in a shell
 _TYPED = re.compile(
@@ -60,10 +63,13 @@ _BEGINS = re.compile(
     r"(?i)\b(?:re-?)?(?:start|launch|spawn|boot|submit|schedul|dispatch|rendezvous)(?:s|ed|ing|ting|ted)?\b"
 )
 _RUN = re.compile(r"(?i)\b(run|attempt|try|life|incarnation|generation|start)[ #:=]{0,2}(\d{1,4})\b")
+_TRIED = re.compile(r"(.{0,200}?\w.{0,40}\d.{0,40}?[A-Za-z]{3} ?#?)\d{1,4}\b[^\d\n]{0,40}$")  # a part and its try
+_SAID = re.compile(r"[A-Za-z]{3}.*[\d ]")  # a text that is no frame of a box or a rule
 _ERROR_NAME = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w{2,60}(?:Error|Exception)\b")
 _LEAST_LEAD = 6  # characters
 _ANSWERED = re.compile(
-    r"HTTP/[\d.]{1,4}\"? 2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
+    r"HTTP/[\d.]{1,4}\"? 2\d\d\b|[\"']status(?:_?code)?[\"']: ?2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b"
+    r"|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
 )
 _NUMBERED = re.compile(
     r"(?i)\b(\w{0,24}(?:worker|engine|process|replica|actor|server|child|instance|executor))[-_( #]{0,2}(\d{1,7})\b"
@@ -183,6 +189,45 @@ def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
     return left_open(event.line, [other for other in events if other is not event], traces, seen)
 
 
+def answered_on(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether somebody noted an error, and a service answered its requests before anything else was met: whatever ended
+    it came later."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or stays(event) or event.has("late"):
+        return False
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    if own is not None and not is_noted(chain_of(own, traces)[0], seen):
+        return False
+    return answers_behind(event.line if own is None else own.line, seen, noted=True)
+
+
+def is_noted(first: Traceback, seen: FileSeen) -> bool:
+    """Whether a traceback is of an exception that somebody caught, and so the process of it went on."""
+    return is_reported(first, seen) or is_caught(first)
+
+
+def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False) -> bool:
+    """Whether requests were answered behind a line that was not said again; behind one that somebody ``noted`` it is
+    enough that the service came up."""
+    kept = _kept(seen)
+    if any(n > line.number and each.text == line.text for n, each in kept.lines.items()):
+        return False
+    up = noted and any(n > line.number and SERVES.search(each.text) for n, each in kept.lines.items())
+    return up or sum(n > line.number for n in kept.answered) >= STEADY
+
+
+def done_later(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether what a logger's line says of a traceback is said again with another number and no error, as "part 3
+    attempt 2" behind "part 3 attempt 1": the part was tried again, whatever else went wrong."""
+    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    if event.role is not Role.ROOT or stays(event) or own is None:
+        return False
+    kept = _kept(seen)
+    above = _above(chain_of(own, traces)[0], seen)
+    found = _TRIED.match(above.text) if above is not None and above.level else None
+    again = [each for n, each in kept.lines.items() if found and n > own.line.number and each.text.startswith(found[1])]
+    return bool(again) and is_output(again[-1]) and not bad_end(again[-1])
+
+
 def replaced_by(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether another process took the place of the one that an error ended, and works to the end of the log."""
     return _over_its_trace(taken_over, event, events, traces, seen)
@@ -239,7 +284,7 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     begins = {n: shape(each.text) for n, each in kept.lines.items() if _BEGINS.search(each.text)}
     known = {form for n, form in begins.items() if n < first.number} - {()}
     starts = [n for n, form in begins.items() if n > line.number and n >= last and form in known]
-    start = max([*starts, *_next_runs(line, last, kept)], default=0)
+    start = max([*starts, *_next_runs(line, last, kept), *_said_anew(first, last, kept)], default=0)
     if not start:
         return False
     before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
@@ -259,6 +304,21 @@ def _next_runs(line: Line, last: int, kept: _Kept) -> list[int]:
             found.append(n)
         known |= runs
     return found
+
+
+def _said_anew(first: Line, last: int, kept: _Kept) -> list[int]:
+    """The line behind an error, if any, from which the log says again what it said from its beginning, word for word
+    and in the same order, and then more than it said before the error: who failed was begun anew, in whatever words."""
+    before = [each for n, each in kept.lines.items() if n < first.number and n not in kept.bad]
+    after = [each for n, each in kept.lines.items() if n > last]
+    times = Counter(each.text for each in before)
+    places = {each.text: at for at, each in enumerate(before) if times[each.text] == 1 and _SAID.search(each.text)}
+    again = [(at, each) for at, each in enumerate(after) if each.text in places]
+    again = [a for a, b in itertools.pairwise(again) if places[a[1].text] < places[b[1].text]]
+    if len({each.text for _, each in again}) < STEPS or again[0][0] > STEADY:
+        return []
+    longer = len(after) - again[0][0] > len(before) - places[again[0][1].text]
+    return [again[0][1].number] if longer else []
 
 
 def served_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -316,8 +376,8 @@ class _Kept:
 
     @cached_property
     def answered(self) -> list[int]:
-        """The numbers of lines that tell of a request that was answered."""
-        return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw)]
+        """The numbers of lines that tell of a request that was answered, and not to who only watches."""
+        return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw) and not WATCHED.search(each.raw)]
 
     @cached_property
     def named(self) -> int:
@@ -391,7 +451,15 @@ def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
 
 def _of_writer(line: Line, other: Line) -> bool:
     """Whether two lines are of one machine, rank and service, whatever process wrote them."""
-    return (line.host, line.rank, service(line)) == (other.host, other.rank, service(other))
+    mine, others = ((each.host, each.rank, service(each), _ident(each)) for each in (line, other))
+    return mine == others
+
+
+@lru_cache(1 << 12)
+def _ident(line: Line) -> str:
+    """What syslog calls the program whose line it is; "" where no number of a process says so."""
+    found = re.search(rf"(\S{{1,80}})\[{line.pid}\]: ", line.raw) if line.pid is not None else None
+    return found[1] if found else ""
 
 
 def session_went_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:

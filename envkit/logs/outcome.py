@@ -12,7 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from envkit.logs.ends import ANYHOW, CLOSES, ILL, STATUS_0, TRACKER, ZERO, bad_end, bad_words, service, tag_of
+from envkit.logs.ends import (
+    ANYHOW,
+    CLOSES,
+    ILL,
+    PARTS,
+    STATUS_0,
+    TRACKER,
+    ZERO,
+    bad_end,
+    bad_words,
+    is_output,
+    service,
+    tag_of,
+)
 from envkit.logs.records import FileSeen, Line
 from envkit.logs.steady import shape
 
@@ -30,11 +43,12 @@ _COUNTED = re.compile(
     r"[\"']?\s?[:=] ?(?:0|none)\b(?![.x]?\d)"
     rf"|\b(?P<all>[1-9]\d{{0,6}}){_OF_ALL}(?P=all)\b(?=.{{0,80}}\b{_DONE}\b)"
     rf"|\b{_DONE}\b.{{0,60}}\b(?P<both>[1-9]\d{{0,6}}){_OF_ALL}(?P=both)\b"
-    r"|\ball (?:\w{1,20} ){1,3}(?!died|failed|killed|lost|refused)(?:\w{2,20}ed|done)\b"
+    r"|(?<!not )\ball (?:\w{1,20} ){1,3}(?!died|failed|killed|lost|refused)(?:\w{2,20}ed|done)\b"
 )
 # a status of somebody's: a shell that traces its commands says only what is asked for
 _STATUS = re.compile(
-    rf"(?i)(?!\+ ).{{0,300}}?(?:{STATUS_0}|\b(?:rc|returncode|exit_?code|exit_?status)[\"']?[:= ]{{1,2}}0\b)"
+    rf"(?i)(?!\+ ).{{0,300}}?(?:{STATUS_0}|\b(?:rc|returncode|exit_?code|exit_?status)[\"']?[:= ]{{1,2}}0\b"
+    r"|\b(?:code|status)(?: \w{1,20}){0,4}[:= ]{1,2}0[.!]?$)"
 )
 # a state, behind the name of what is in it, as the last word of a line or of a cell, or before a count; or a result
 _STATE = re.compile(
@@ -66,6 +80,17 @@ _WORSE = re.compile(
     r"|\b(?:failed|failures?|errors?|unreachable|killed|lost)[\"']?\s?[:=] ?[1-9]\d{0,6}\b(?!\.)"
     r"|\bdid not\b|\bnot \w+ ?(?:\w+ly)?[.!]?$"
     r"|(?:\b|_)exit_?(?:code|status)\W{1,4}[1-9]"
+)
+# how many failed, and how many may
+_FAILED = re.compile(
+    r"(?i)(?<![=:\d])\b(?P<count>\d{1,6}) (?:\w{1,20} ){0,2}?(?:fail(?:ed|ures?)|errors?)\b"
+    r"|(?:\b|_)(?:fail(?:ed|ures?)|errors?)(?: \w{1,20})?[\"']?\s?[:=] ?(?P<after>\d{1,6})\b"
+)
+_MAY = re.compile(
+    r"(?i)\b(?P<count>\d{1,6})(?: \w{1,20}){0,3}? "
+    r"(?:may\b|(?:(?:is|are|were) )?(?:allowed|permitted|tolerated|acceptable)\b)"
+    r"|\b(?:allow(?:ed|s|ance)?|toler\w{2,6}|permit(?:ted|s)?|up to|at most|no more than|limit|budget|max(?:imum)?)"
+    r"(?![a-z])\D{0,20}(?P<after>\d{1,6})\b(?!\.\d| ?%)"
 )
 _CELLS = re.compile(r" {2,}|\.{4,}|[|\u2502\u2503\t]")
 _ROW, _TABLE = 2, 3  # cells
@@ -100,12 +125,23 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
         return GoodEnd(tallied, True)
     if said and _WHOLE.match(said[-1].text) and not (_IN_VAIN.search(said[-1].text) or bad_words(said[-1].text)):
         return GoodEnd(said[-1], True)
-    for at, line in reversed(list(enumerate(said))[-_LAST:]):
+    spoke: set[str] = set()  # writers that say something better below
+    for at, line in reversed(list(enumerate(said))):
         text = _METRIC.sub(" ", line.text)
+        if (writer := tag_of(text) or service(line)) in spoke and (ILL.search(text) or bad_words(text)):
+            continue
+        if writer and is_output(line) and not (CLOSES.search(text) or PARTS.match(text[len(writer) :].strip())):
+            spoke.add(writer)
+        if (few := _as_few_as_may(text)) is not None:
+            return GoodEnd(line, True) if few and not ILL.search(_FAILED.sub(" ", text)) else None
         if line.source == "kernel" or _WORSE.search(text) or line.level in ("warning", "error", "fatal", "critical"):
             return None
         anyhow = ANYHOW.search(text) or CLOSES.search(text)
-        counted = _COUNTED.search(text) is not None
+        counted = (count := _COUNTED.search(text)) is not None
+        if at < len(said) - _LAST and not re.search(r"\d", count[0] if count else ""):  # so far above: of a part
+            if ILL.search(text) or bad_words(text):
+                return None
+            continue
         if counted or (_STATUS.match(text) and not anyhow):
             rest = _STATUS.sub(" ", ZERO.sub(" ", text))
             if any(_WORSE.search(row.text) for row in _rows_beside(line, said[:at])):
@@ -120,6 +156,16 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
             listed = [row for row in rows if len(_CELLS.split(row.text)) >= _TABLE and _STATE.match(row.text)]
             return None if failed else GoodEnd(line, bool(listed))
     return None
+
+
+def _as_few_as_may(text: str) -> bool | None:
+    """Whether no more failed than the same line says may; None where it does not tell both."""
+    if (may := _MAY.search(text)) is None:
+        return None
+    rest = text[: may.start()] + " " * (may.end() - may.start()) + text[may.end() :]
+    if (failed := _FAILED.search(rest)) is None:
+        return None
+    return int(failed["count"] or failed["after"]) <= int(may["count"] or may["after"])
 
 
 def _done_again(lines: Sequence[Line]) -> Line | None:
@@ -166,10 +212,13 @@ def _left_bad(line: Line, before: Sequence[Line]) -> bool:
 
 
 def falls_short(seen: FileSeen) -> bool:
-    """Whether the last line of a file says that less was done than there was, or that something was lost."""
+    """Whether the last line of a file says that less was done than there was, that more failed than may, or that
+    something was lost."""
     return _is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
 
 
 @lru_cache(1 << 6)
 def _is_short(said: str) -> bool:
+    if _as_few_as_may(said) is not None:
+        return not _as_few_as_may(said)
     return _FEWER.search(said) is not None or (_LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE)

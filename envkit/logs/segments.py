@@ -7,7 +7,7 @@ A part is known by where it begins and by the verdict on it, so a test's own end
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from envkit.logs.records import FileSeen, Line
 
@@ -26,6 +26,9 @@ _UNNAMED = (
      r"(?:ok|expected failure|skipped [\"'].{0,300})$"),  # unittest
     (r"\S{1,200}\.py::\S{1,300} ", r".{0,400}\b(?:PASSED|XFAIL|SKIPPED|RERUN)(?: .{0,200}|$)"),  # pytest -v -s
 )  # fmt: skip
+# parts of pytest's report, _pytest/terminal.py: of tests that passed, or that were to fail
+_AS_MEANT = re.compile(r"={3,} (?:XFAILURES|XPASSES|PASSES|warnings summary.{0,20}) ={3,}$")
+_REPORTED = re.compile(r"={3,} ")
 # CTest, Source/CTest/cmCTestRunTest.cxx: each line of a test bears its number
 _CTEST = re.compile(
     r"\s{0,4}\d{1,6}/\d{1,6} Test {1,4}#(?P<name>\d{1,6}): .{1,300}(?: Passed |\*\*\*(?:Skipped|Not Run))"
@@ -38,8 +41,10 @@ _OF_MAKE = re.compile(r"g?make(?:\[\d{1,3}\])?: (?:\*\*\*|\[|Entering|Leaving)")
 _STOPPED = re.compile(r"g?make(?:\[\d{1,3}\])?: \*\*\* ")
 _TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[")
 _IGNORING = re.compile(r"\.\.\.ignoring$")  # of Ansible
-_PLAN = re.compile(r"1\.\.(?P<all>\d{1,6})\s*$")  # of TAP
-_TAP_OK = re.compile(r"ok \d{1,6}\b|not ok \d{1,6}\b.{0,300} # (?:TODO|SKIP)\b", re.IGNORECASE)
+# of TAP: how many there were to be, the verdict behind each test, and the count of what failed
+_PLAN = re.compile(r"(?:\s{0,60}|# )1\.\.(?P<all>\d{1,6})\s*$")
+_TAP = re.compile(r"\s{0,60}(?P<bad>not )?ok (?P<number>\d{1,6})\b(?P<done>.{0,300} # (?:TODO|SKIP)\b)?", re.IGNORECASE)
+_TAP_COUNTS = re.compile(r"(?:# |\u2139 )(?P<what>pass|fail)(?:ed)? {1,8}(?P<count>\d{1,7})$|All tests successful\.$")
 _TODO = re.compile(r"not ok \d{1,6}\b.{0,300} # (?:TODO|SKIP)\b", re.IGNORECASE)  # TAP
 _DIAGNOSTIC = re.compile(r"#|\s{2,}")
 _USAGE = re.compile(r"(?:usage|Usage|USAGE): ?")
@@ -80,7 +85,8 @@ _GOOD = re.compile(
 )
 # what a log with such a part holds somewhere: most logs of ranks are passed over by it
 _HINTS = (
-    "=== RUN", "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
+    "=== ", "1..", "\u2139 fail 0",
+    "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
     "Finished: SUCCESS", "##[error]", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
@@ -92,12 +98,18 @@ _BUILT = re.compile(
     r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
 )
 _BUILD_BEGINS = re.compile(r"S(?:tep|TEP) \d{1,4}/\d{1,4} ?: |Sending build context|Waiting for deployment ")
+_INSTALLED = re.compile(r"Successfully installed (?P<names>.+)")  # of pip, with each package's version behind a hyphen
+_NOT_BUILT = re.compile(
+    r"\s{0,8}(?:ERROR: )?(?:Failed to build|Failed building wheel for|Could not build wheels for) "
+    r"(?P<name>[\w.]+(?:-[\w.]+)*)"
+)
 _LAST = 6  # lines in which it stands
 _BEFORE = 3  # lines that an ignored recipe takes back where another one stopped make
 
 
-def silent(seen: FileSeen) -> set[int]:
-    """The numbers of the lines that tell of no failure, whatever they say."""
+def silent(seen: FileSeen, told: Iterable[Line] = ()) -> set[int]:
+    """The numbers of the lines that tell of no failure, whatever they say; ``told`` are lines of its that a signature
+    knows, wherever they stand."""
     whole = "\n".join([line.raw or line.text for part in (seen.head, seen.tail) for line in part])
     if not any(hint in whole for hint in _HINTS):
         return set()
@@ -106,6 +118,9 @@ def silent(seen: FileSeen) -> set[int]:
     if any(_GOOD.match(line.text) for line in seen.tail[-_LAST:]):
         return set(range(1, seen.lines + 1))
     found = {number for begin, end in _judged(lines) for number in range(begin, end + 1)}
+    known = dict(sorted((lines | {line.number: line for line in told}).items()))
+    for begin, end in (*_of_tap(known), *_rebuilt(known)):
+        found.update(range(begin, end + 1))
     for part in parts:
         found.update(_shown(dict(sorted(part.items()))))
         found.update(number for begin, end in _judged_bare(part) for number in range(begin, end + 1))
@@ -149,9 +164,8 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     yield from _went_past(lines)
     yield from _built(lines)
     yield from _may_fail(lines)
-    plan = next((int(found["all"]) for line in lines.values() if (found := _PLAN.match(line.text))), 0)
-    if plan and sum(_TAP_OK.match(line.text) is not None for line in lines.values()) == plan:
-        yield min(lines), max(lines)
+    for begin in (n for n, line in lines.items() if _AS_MEANT.match(line.text)):
+        yield begin, min((n for n, line in lines.items() if n > begin and _REPORTED.match(line.text)), default=begin)
     task = made = 0
     stopped = any(_STOPPED.match(line.text) for line in lines.values())
     for number, line in lines.items():
@@ -163,6 +177,58 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
             yield max(made + 1, number - _BEFORE if stopped else 1), number
         if _OF_MAKE.match(line.text):
             made = number
+
+
+def of_failed_tests(seen: FileSeen) -> list[int]:
+    """The numbers of the lines that a TAP stream tells of tests that failed, before or behind their verdict: the mark
+    of a comment makes no talk of them here."""
+    lines = sorted({line.number: line for line in (*seen.head, *seen.tail)}.items())
+    found: list[int] = []
+    beside: list[int] = []
+    failed = False
+    for number, line in lines:
+        if (verdict := _TAP.match(line.text)) is not None:
+            failed = bool(verdict["bad"]) and not verdict["done"]
+            found += beside if failed else ()
+            beside = []
+        elif _DIAGNOSTIC.match(line.raw or line.text):
+            (found if failed else beside).append(number)
+        else:
+            failed = False
+    return found
+
+
+def _of_tap(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What tests of a TAP stream printed that passed: before their verdict, or all of it where none failed.
+
+    A plan that the last numbers reach, or a count of none that failed, tells so of tests whose lines are not kept.
+    """
+    verdicts = {n: found for n, line in lines.items() if (found := _TAP.match(line.text))}
+    plans = [int(found["all"]) for line in lines.values() if (found := _PLAN.match(line.text))]
+    counts = [found for line in lines.values() if (found := _TAP_COUNTS.match(line.text))]
+    failed = {n for n, found in verdicts.items() if found["bad"] and not found["done"]}
+    tested = bool(verdicts) and bool(plans) and max(int(found["number"]) for found in verdicts.values()) >= max(plans)
+    none = bool(counts) and all(found["what"] != "fail" or found["count"] == "0" for found in counts)
+    if (tested or none) and not failed:
+        yield min(lines), max(lines)
+    begun = min(lines, default=0)
+    for number in sorted(verdicts) if plans else ():
+        if number not in failed:
+            yield begun, number
+        begun = number + 1
+        while number in failed and begun in lines and _DIAGNOSTIC.match(lines[begun].raw or lines[begun].text):
+            begun += 1  # what is told of the test that failed
+
+
+def _rebuilt(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What pip says of a package that it did not build and then installed all the same."""
+    later = {n: found["names"] for n, line in lines.items() if (found := _INSTALLED.match(line.text))}
+    for number, line in lines.items() if later else ():
+        if (failed := _NOT_BUILT.match(line.text)) is None:
+            continue
+        name = failed["name"]
+        if any(n > number and re.search(rf"(?:^| ){re.escape(name)}-\d", names) for n, names in later.items()):
+            yield min(n for n, each in lines.items() if name in each.text), number
 
 
 def _went_past(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,7 @@ _MANY = re.compile(
 )
 _NAMED = re.compile(r"(?i)\b(?:process|pid)(?: id)?[ :=\[(]{1,3}(\d{1,7})\b")
 # what is asked of a service by who watches it, whatever becomes of its work
-_WATCHED = re.compile(
+WATCHED = re.compile(
     r"(?i)/(?:\w{1,20}/){0,3}(?:health\w*|heartbeat|metrics|ready\w*|live\w*|ping|status)\b|\bheartbeat\b"
 )
 # a line that begins so may be of any of several processes
@@ -70,12 +70,12 @@ def shape(text: str) -> tuple[str, ...]:
 def goes_on(before: Iterable[Line], after: Sequence[Line]) -> int:
     """How many of the lines after an error have the shape of one before it."""
     known = {shape(line.text) for line in before} - {()}
-    return sum(shape(line.text) in known and not _WATCHED.search(line.text) for line in after)
+    return sum(shape(line.text) in known and not WATCHED.search(line.text) for line in after)
 
 
 def steady(after: Sequence[Line]) -> int:
     """How many of some lines have the shape that most of them have: steps, rows, frames of a film, requests."""
-    shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not _WATCHED.search(line.text))
+    shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
     del shapes[()]
     return max(shapes.values(), default=0)
 

@@ -27,11 +27,12 @@ from envkit.logs import names
 from envkit.logs.ends import (
     ILL,
     INNOCENT,
+    OF_TESTS,
     holds,
     stays,
 )
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
-from envkit.logs.segments import silent
+from envkit.logs.segments import of_failed_tests, silent
 from envkit.logs.survived import (
     AWAITED,
     is_ignored,
@@ -136,7 +137,6 @@ _OF_CHILD = re.compile(r"(?i)return_?code|exit_?code|\bstatus\b|CompletedProcess
 _RAISED = re.compile(r"(?!AssertionError)[\w.]{1,80}(?:Error|Exception)\b")
 _CAPTURED = re.compile(r"-{3,} Captured (?:stdout|stderr|log) \w+ -{3,}$")
 _SECTION = re.compile(r"={3,} |_{3,} |\d+ failed\b")
-_OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|checker)$")  # signatures
 # how tests begin
 _TESTING = re.compile(
     r"test session starts|^collected \d+ items?|^\[(?:=+|-+| {1,2}RUN {1,6})\]|^running \d+ tests?$|^Test project "
@@ -296,7 +296,10 @@ def _without_source(reading: Reading) -> Reading:
     roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
     roots += [line.text for seen in reading.files for line in seen.loud]
     cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
-    mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen))}
+    known = {
+        seen.name: [event.line for event in reading.events if event.line.file == seen.name] for seen in reading.files
+    }
+    mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen, known[seen.name]))}
     many = len({event.category for event in reading.events if event.role is Role.ROOT}) >= _MANY
     if not code and not passed and not tested and not cited and not greeted and not mute and not many:
         return reading
@@ -330,7 +333,14 @@ def _without_source(reading: Reading) -> Reading:
             of_tests = of_tests and began[line.file] <= line.number
         return of_tests
 
-    events = tuple(replace(event, role=Role.ADVICE) if talks(event.line, event) else event for event in reading.events)
+    failed = {(seen.name, number) for seen in reading.files for number in of_failed_tests(seen)}
+
+    def settled(event: Event) -> Event:
+        if (event.line.file, event.line.number) in failed:
+            event = replace(event, role=event.signature.role)
+        return replace(event, role=Role.ADVICE) if talks(event.line, event) else event
+
+    events = tuple(map(settled, reading.events))
     traces = tuple(trace for trace in reading.tracebacks if not talks(trace.line))
     listed = _listed(events)
     events = tuple(replace(each, role=Role.ADVICE) if each in listed else each for each in events)
@@ -509,7 +519,7 @@ def _settled(events: list[Event]) -> Iterator[Event]:
         poisoned = mine in stuck and event.has("cuda") and not event.has("device")
         if poisoned or (
             event.has("late")
-            and any(_before(root, event) for root in (ended if _OF_TESTS.search(event.signature.id) else own))
+            and any(_before(root, event) for root in (ended if OF_TESTS.search(event.signature.id) else own))
         ):
             yield replace(event, role=Role.CASCADE)
             continue

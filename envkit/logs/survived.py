@@ -18,8 +18,10 @@ from envkit.logs.ends import (
     ILL,
     INNOCENT,
     MET,
+    OF_TESTS,
     PARTS,
     SAYS,
+    SERVES,
     STATUS_0,
     STEADY,
     STEPS,
@@ -38,11 +40,15 @@ from envkit.logs.ends import (
     tag_of,
 )
 from envkit.logs.goes_on import (
+    answered_on,
+    answers_behind,
     begun_again,
     carried_on,
+    done_later,
     ends_badly,
     ends_process,
     extent,
+    is_noted,
     is_row,
     of_kill,
     open_end,
@@ -55,6 +61,7 @@ from envkit.logs.goes_on import (
 )
 from envkit.logs.outcome import GoodEnd, falls_short, good_end
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
+from envkit.logs.segments import of_failed_tests
 
 # what a program prints at each of its steps
 _STEP = re.compile(
@@ -119,9 +126,6 @@ _GOOD_END = re.compile(
     rf"|{STATUS_0}"
     r"|\b0 (?:failed|failures|errors)\b|\b(?:best|largest|selected|chosen|settled on)\b"
 )
-_SERVES = re.compile(
-    r"(?i)\b(?:listening|running|serving) (?:on|at)\b|\bstartup complete\b|\bserver is (?:up|listening|ready)\b"
-)
 _LEAD = 12  # characters with which lines of steady progress begin
 _THROWN = re.compile(
     r"(?:(?:[A-Za-z]\w{0,40}\.){2,12}[A-Za-z]{0,60}(?:Error|Exception)|Error): "
@@ -180,6 +184,7 @@ class _End:
         for event in sorted(self.events, key=lambda each: -each.line.number):
             told = is_tabled(event, whole) or any(holds(trace, event.line) for trace in self.gone)
             told = told or (end is not None and self._is_outlived_by(end, event))
+            told = told or done_later(event, self.traces, whole) or answered_on(event, self.traces, whole)
             if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
                 self.events.remove(event)
                 self._leave([trace for trace in self.traces if holds(trace, event.line)], event.line.number)
@@ -200,6 +205,7 @@ class _End:
             caught = is_caught(mine[0]) and ends_well(*where)
             caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
             caught = caught or begun_again(*where)
+            caught = caught or (is_noted(mine[0], whole) and answers_behind(trace.line, whole, noted=True))
             if (
                 (end is not None and end.speaks_for(trace.line) and _may_be(end, mine[0], trace, self.seen))
                 or caught
@@ -357,7 +363,9 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     """
     if event.line.text.lstrip().startswith("what():"):  # what the C++ runtime prints when it ends the process
         return False
-    if _fell_silent(event.line, seen) or falls_short(seen):
+    if _fell_silent(event.line, seen) or falls_short(seen) or OF_TESTS.search(event.signature.id):
+        return False
+    if event.line.number in of_failed_tests(seen):
         return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
@@ -435,7 +443,7 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     again = not whose or any(tag_of(each.text) == whose for each in mine)
     begun = {_NUMBERS.sub("0", each.text)[:_LEAD] for each in mine[-STEADY:]}
     steady = len(mine) > STEADY and (len(begun) == 1 or all(_STEP.search(each.text) for each in mine[-STEADY:]))
-    serves = any(_SERVES.search(each.text) for each in mine)
+    serves = any(SERVES.search(each.text) for each in mine)
     good = any(
         _GOOD_END.search(each.text) and not ANYHOW.search(each.text) and not CLOSES.search(each.text)
         and (again or not tag_of(each.text))

@@ -16,6 +16,7 @@ from envkit.logs import causes, hang
 from envkit.logs.causes._stated import shortened
 from envkit.logs.ends import ends_ill
 from envkit.logs.knowledge import failures
+from envkit.logs.outcome import good_end
 from envkit.logs.records import Event, Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
 from envkit.logs.survived import is_tabled
@@ -140,6 +141,8 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
     rival = next(rivals, None)
     known = failures()[best.category]
     sure = _SURE[best.strength]
+    if _is_contradicted(best, story):
+        sure = min(sure, _SURE[Strength.LIKELY])
     if rival is not None and rival.strength >= best.strength and rival.category not in best.over:
         sure -= _RIVAL
     if rival is None and story.survived and best.category in (_INNOCENT, _OPEN):
@@ -162,6 +165,14 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         ranks=hang.table(story),
         files=story.files,
     )
+
+
+def _is_contradicted(best: Hypothesis, story: Story) -> bool:
+    """Whether the log of a failure ends by a line that tells of a good end of the whole."""
+    if best.category == _OPEN or not best.evidence:
+        return False
+    ends = [good_end(seen) for seen in story.files if seen.name == best.evidence[0].file]
+    return any(end is not None and end.line.number > best.evidence[0].number for end in ends)
 
 
 def _survived(event: Event) -> Hypothesis | None:

@@ -10,11 +10,13 @@ from envkit.logs.causes._stated import INNOCENT, OPEN, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal, is_wrapper
 from envkit.logs.causes.program_python import says_a_name
 from envkit.logs.ends import (
+    ILL,
     is_output,
     same_process,
     stays,
 )
 from envkit.logs.goes_on import (
+    answers_behind,
     carried_on,
     left_open,
     said_later,
@@ -120,7 +122,9 @@ _CUES = tuple(
         ("container-config", r"permission|not permitted|read-only"),
         (
             "infra",
-            r"\blocked\b|capacity|throttl|rate limit|unauthori[sz]ed|forbidden"
+            r"\blocked\b|\block(?:file)?\b.{0,80}\b(?:held|another|in use|unavailable|exclusive)\b"
+            r"|\b(?:acquire|exclusive|get|obtain|transaction)\b.{0,40}\block\b"
+            r"|capacity|throttl|rate limit|unauthori[sz]ed|forbidden"
             r"|connect|network|broken pipe|socket|timed? ?out|unreachable|resolve|http|certificate|registry|refused",
         ),
         (
@@ -347,6 +351,7 @@ def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         and not carried_on(line, line, events, traces, seen)
         and not left_open(line, events, traces, seen)
         and not said_later(line, events, traces, seen)
+        and not answers_behind(line, seen)
     ]  # fmt: skip
     if not lines:
         return
@@ -383,7 +388,8 @@ def _passed(line: Line, seen: FileSeen) -> bool:
     steps = went_on(line, seen) or _worked_on(line, seen)
     last = max(steps, default=0)
     ends = (each for each in (*seen.tail, *seen.loud) if each.number > last)
-    return len(steps) >= _STEPS and not any(speaks(each) or _WRAPPER.search(each.text) for each in ends)
+    bad = any(speaks(each) or _WRAPPER.search(each.text) or ILL.search(each.text) for each in ends)
+    return len(steps) >= _STEPS and not bad
 
 
 def _worked_on(line: Line, seen: FileSeen) -> list[int]:

@@ -22,7 +22,8 @@ _NO_CUDA = (
     "torch-not-compiled-with-cuda",
 )  # fmt: skip
 _NO_NVCC = (
-    "build-bare-metal", "cmake-toolkit-said", "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot",
+    "build-bare-metal", "build-no-nvcc-there", "build-home-no-nvcc", "cmake-toolkit-said", "build-cuda-home",
+    "build-nvcc-not-found", "build-nvcc-cannot",
     "build-nvcc-command", "build-nvcc-rust", "build-nvcc-quoted", "build-cuda-path", "build-ptxas",
     "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
     "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "cmake-none-found",
