@@ -136,7 +136,10 @@ class _NamedRow(_Row):
         if (known := names.found(text)) is None:
             return None
         signature, found = known
-        return _Match(signature, {}, text[: found.start()], found.span(), text[found.end() :])
+        lead, rest = text[: found.start()], text[found.end() :]
+        if lead in _QUOTE_MARKS and rest.startswith(":"):
+            lead = ""  # HIP prints its message in quotes
+        return _Match(signature, {}, lead, found.span(), rest)
 
     def outlines(self, shape: str) -> bool:
         """Whether a line of this shape can name one."""
