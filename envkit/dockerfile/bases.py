@@ -362,6 +362,9 @@ _MONTHLY = (
 _OTHER_PYTHON = ("digits", "caffe", "caffe2", "cntk", "theano", "torch")
 
 _JETSON = pattern(r"r([0-9]{2})(?=$|[.-])")  # the release of Linux for Tegra
+# Those that hold a framework in the python3 of their system.  Source: dusty-nv/jetson-containers, Dockerfile.pytorch,
+# Dockerfile.tensorflow and Dockerfile.ml of r32, which install wheels for it with pip3.
+_JETSON_PYTHON = ("l4t-pytorch", "l4t-ml", "l4t-tensorflow")
 _JETSON_DEVEL = ("l4t-jetpack", "l4t-pytorch", "l4t-ml", "l4t-tensorflow")
 # Of JetPack 5; before, the machine's own CUDA was mounted into the container. l4t-base has had none since.  Source:
 # dusty-nv/jetson-containers at dd206bfe71f9, jetson_containers/l4t_version.py, get_l4t_base.
@@ -409,6 +412,11 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
         release = f"{base.torch.value}.0"  # their tags name the minor alone, and each is its first release
         if facts.torch_builds(release):
             base = replace(base, torch=Observed.of(release, base.torch.via))
+    if jetson is not None and name in _JETSON_PYTHON and base.python.missing:
+        own = facts.os_python(base.os.value or "")
+        base = replace(
+            base, python=_said(own, "the facts do not know its Python", f"{name}: the python3 of its system")
+        )
     if jetson is not None and name in _JETSON_DEVEL and int(jetson[1]) >= _WITH_TOOLKIT:
         there = Observed.of(True, "NVIDIA's images for Jetson hold the toolkit and compilers since JetPack 5")
         base = replace(base, nvcc=there, compiler=there)

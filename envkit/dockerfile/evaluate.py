@@ -8,16 +8,16 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 
 from envkit.dockerfile import (
     built,
     conda,
-    makefile,
     options,
     pip,
     poetry,
+    scripts,
     shell,
     system,
     torches,
@@ -449,9 +449,17 @@ class _Reader:
     # ---------------------------------------------------------------- commands
 
     def _commands(
-        self, instruction: Instruction, state: _State, seen: Env, unread: list[Unread] | None = None
+        self,
+        instruction: Instruction,
+        state: _State,
+        seen: Env,
+        unread: list[Unread] | None = None,
+        files: Files | None = None,
     ) -> tuple[Command, ...]:
-        """The commands of an instruction; ``unread`` gets a script that could not be followed to its end."""
+        """The commands of an instruction; ``unread`` gets a script that could not be followed to its end.
+
+        ``files`` are those that it may source.
+        """
         text = instruction.text
         if instruction.name == "HEALTHCHECK":
             found = re.match(r"\s*CMD\s+", text.value, re.IGNORECASE)
@@ -470,9 +478,10 @@ class _Reader:
             if alone:  # without a command the here-document itself is the script, with its own inside it
                 text, bodies = instruction.heredocs[0].content, ()
         arch = "arm64" if self._arm(len(self.stages)) else "amd64"
-        script = shell.commands(text, seen, state.workdir, dialect=dialect, heredocs=bodies, arch=arch)
+        read = None if files is None else scripts.reader(files)
+        script = shell.commands(text, seen, state.workdir, dialect=dialect, heredocs=bodies, arch=arch, read=read)
         if not script.complete and unread is not None:
-            unread.append(Unread(f"the whole RUN at {instruction.span.place}", _NO_END, instruction.span))
+            unread.append(Unread(f"the whole RUN at {instruction.span.place}", scripts.NO_END, instruction.span))
         return script.commands
 
     def _run(self, made: Callable[..., Step], instruction: Instruction, state: _State, seen: Env) -> Step:
@@ -485,15 +494,15 @@ class _Reader:
         trees = {name: self.states[index].tree for name, index in self.names.items()}
         files: Files = Run(state.tree, tuple(flag.value for flag in instruction.flags), state.workdir, trees)
         unread: list[Unread] = []
-        begun = self._commands(instruction, state, seen, unread)
+        begun = self._commands(instruction, state, seen, unread, files)
         commands = tuple(
-            islice((each for command in begun for each in _script(command, files, 0, unread)), _MOST_COMMANDS)
+            islice((each for command in begun for each in scripts.started(command, files, unread)), scripts.MOST)
         )
         active = _shell_environment(state)
         installs: list[Install] = []
         removals: list[Removal] = []
-        if len(commands) == _MOST_COMMANDS:
-            unread.append(Unread(f"the whole RUN at {instruction.span.place}", _NO_END, instruction.span))
+        if len(commands) == scripts.MOST:
+            unread.append(Unread(f"the whole RUN at {instruction.span.place}", scripts.NO_END, instruction.span))
         for command in commands:
             state.tree.ran(command)
             new = conda.activated(command)
@@ -699,54 +708,6 @@ class _Reader:
         if draft.base.python.value and draft.base.family not in ("os", "nvidia"):
             return draft.base.python
         return Observed.lost("the text does not say which Python there is")
-
-
-_DEEPEST = 4  # scripts that start scripts
-_MOST_COMMANDS = 20_000  # of one RUN, scripts that start themselves included
-_NO_END = "it is too long or too deep to follow, or no script that a shell reads"
-
-
-def _script(command: Command, files: Files, depth: int, unread: list[Unread]) -> Iterator[Command]:
-    """The commands of a script or makefile out of the context that a command starts; the command itself where it starts
-    none that can be read, and make beside what it starts.  ``unread`` gets those that could not be followed to the end.
-    """
-    recipe = makefile.started(command, files) if depth < _DEEPEST else None
-    if recipe is not None:
-        yield command
-        for line, sure in recipe:
-            recipe_line = shell.commands(line, command.env, makefile.folder(command))
-            if not recipe_line.complete:
-                unread.append(Unread(f"the line {line.span(0, 0).place}", _NO_END, command.span))
-            for each in recipe_line.commands:
-                certain = each if (sure and command.sure) or not each.sure else replace(each, sure=False)
-                yield from _script(certain, files, depth + 1, unread)
-        return
-    words = [word for word in command.words if not word.text.startswith("-")]
-    shell_started = command.program in system.SHELLS and not any(
-        re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
-    )
-    at = 1 if shell_started and len(words) > 1 else 0
-    path = words[at].text if words else ""  # "-c" is a command too
-    if depth >= _DEEPEST or not (shell_started or ("/" in path and path.endswith((".sh", ".bash")))):
-        yield command
-        return
-    found = files.read(path, command.cwd)
-    if isinstance(found, str):
-        yield command
-        return
-    first = found.text.lstrip().split("\n", 1)[0]  # what the build writes has empty lines in front
-    dialect = "bash" if command.program == "bash" or "bash" in first else "sh"
-    given = command.words[command.words.index(words[at]) + 1 :]
-    texts = tuple(word.text for word in given) if all(word.sure for word in given) else None
-    script = shell.commands(_placed_text(found.text, found.path), command.env, command.cwd, dialect=dialect, args=texts)
-    if not script.complete:
-        unread.append(Unread(found.path, _NO_END, command.span))
-    for each in script.commands:
-        certain = each if command.sure or not each.sure else replace(each, sure=False)
-        yield from _script(certain, files, depth + 1, unread)
-
-
-_placed_text = lru_cache(maxsize=64)(Text.of)  # a script is started again and again, with other arguments
 
 
 def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:

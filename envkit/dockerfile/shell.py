@@ -15,7 +15,7 @@ from envkit.dockerfile import shell_tree as tree
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_commands import Commands, may_glob
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
-from envkit.dockerfile.shell_words import CERTAIN, MAYBE, MOST, NAMES, UNLIKELY, State, Status, status_of
+from envkit.dockerfile.shell_words import CERTAIN, MAYBE, MOST, NAMES, UNLIKELY, Reader, State, Status, status_of
 from envkit.model import Span
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Command, Word
@@ -243,23 +243,33 @@ class _Walk(Commands):
         return env, unknown
 
     def loop(self, node: tree.Loop, source: tree.Source, state: State, after: str) -> Status:
-        """``while`` and ``until``: the first round, and whatever changes in it is not known afterwards."""
+        """``while`` and ``until``: each round that takes parameters away as long as its condition is decided, else the
+        first one, and whatever changes in it is not known afterwards."""
         level, doubt = state.level, state.doubt
-        status = self.seq(node.condition, source, state, after, False)
-        if state.stop:
-            return status
-        if node.until:
-            status = {Status.TRUE: Status.FALSE, Status.FALSE: Status.TRUE}.get(status, Status.OPEN)
-        if status is Status.FALSE:
-            return Status.TRUE
-        branch = state.fork()
-        branch.level = level if status is Status.TRUE else min(level, MAYBE)
-        end = self.seq(node.body, source, branch, ";", False)
-        if branch.stop and branch.stop not in _ROUND and status is Status.TRUE:
-            state.stop = branch.stop
-            return Status.TRUE
-        if branch.stop in _ROUND:
-            branch.stop = ""
+        for _ in range(UNROLL):
+            before = state.args
+            status = self.seq(node.condition, source, state, after, False)
+            if state.stop:
+                return status
+            if node.until:
+                status = {Status.TRUE: Status.FALSE, Status.FALSE: Status.TRUE}.get(status, Status.OPEN)
+            if status is Status.FALSE:
+                return Status.TRUE
+            branch = state.fork()
+            branch.level = level if status is Status.TRUE else min(level, MAYBE)
+            end = self.seq(node.body, source, branch, ";", False)
+            if branch.stop and branch.stop not in _ROUND and status is Status.TRUE:
+                state.stop = branch.stop
+                return Status.TRUE
+            left = branch.stop == "break"
+            if branch.stop in _ROUND:
+                branch.stop = ""
+            shifted = branch.args is not None and branch.args != before
+            if status is not Status.TRUE or branch.stop or branch.doubt != doubt or not (shifted or left):
+                break
+            state.become(branch)
+            if left:
+                return Status.TRUE
         self.merge(state, [branch, state.fork()])
         self.ended(state, level, doubt, _ROUND)
         return _any_of([end], [branch])
@@ -436,19 +446,22 @@ def commands(
     heredocs: Sequence[tree.HereText] = (),
     arch: str = "amd64",
     args: tuple[str, ...] | None = (),
+    name: str = "",
+    read: Reader | None = None,
 ) -> Script:
     """The commands of ``script``, run by the shell ``dialect`` ("sh", "bash") in ``cwd`` with the variables of ``env``.
 
     A variable that ``env`` maps to None is set to nobody knows what; one that it lacks may be the base's.  ``heredocs``
     are the bodies that the Dockerfile's grammar has cut off the script.  ``arch`` is Debian's name of the machine that
-    the image is for, ``args`` are its positional parameters, None where they are not known.  Never raises; see
+    the image is for, ``args`` are its positional parameters, None where they are not known, ``name`` is what it was
+    started as, "" where that is not known, and ``read`` gives the files that it sources.  Never raises; see
     ``Script.complete``.
     """
     bash = posixpath.basename(dialect) in ("bash", "zsh", "ksh")
-    walk = _Walk(bash, arch)
+    walk = _Walk(bash, arch, read)
     unknown = frozenset(name for name, value in env.items() if value is None)
     state = State({name: value for name, value in env.items() if value is not None}, unknown, cwd)
-    state.args = args
+    state.args, state.name, state.file = args, name, name
     if len(script.value) > LONGEST:
         return Script((), dict(env), complete=False)
     parsed = (

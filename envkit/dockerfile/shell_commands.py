@@ -288,7 +288,12 @@ class Commands(shell_words.Expansion):
 
     def nested(self, command: Command, fields: list[Field], node: Simple, state: State) -> Status | None:
         """A script that the command hands to a shell, walked; None where it hands none."""
-        found = self.handed(command, fields, node)
+        if command.program == "eval" and command.args[:2] == ("set", "--"):
+            state.args = self.parsed_again(command.words[3:], state.args)
+            return Status.TRUE
+        at = _within_conda(command.words)  # conda runs a shell, and all that this starts
+        sourced = self.sourced(command)
+        found = sourced or self.handed(replace(command, words=command.words[at:]) if at else command, fields[at:], node)
         if found is None:
             return None
         script, args, same, bash = found
@@ -306,6 +311,10 @@ class Commands(shell_words.Expansion):
             if command.assigns:
                 inner.env = dict(command.env)
             inner.doubt = frozenset()
+        own, file = state.args, state.file
+        if sourced is not None:
+            state.file = command.words[1].text
+            state.args = args if len(command.words) > 2 else own
         before, outer, was = len(self.found), self.outer, self.bash
         self.bash = bash or (same and was)
         self.outer = tuple(each for each in command.redirects if not _is_here(each))
@@ -314,16 +323,39 @@ class Commands(shell_words.Expansion):
             self.complete = False
         status = self.seq(body, script, inner, command.after, False)
         self.outer, self.bash = outer, was
+        if sourced is not None:
+            state.file, state.args = file, own if len(command.words) > 2 else state.args
+            if state.stop in ("return", "return false"):
+                state.stop = ""
         if same and not state.stop:
             state.level = level
         prefix = command.raw_words
         for index in range(before, len(self.found)):
             one = self.found[index]
             one = replace(one, assigns={**command.assigns, **one.assigns}) if command.assigns else one
+            if at:
+                one = replace(one, words=(*command.words[:at], *one.words))
             if one.raw_words == one.words:
                 one = replace(one, raw_words=prefix)
             self.found[index] = one
         return status
+
+    def parsed_again(self, words: Sequence[Word], args: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The parameters after ``eval set -- "$X"``: what getopt makes of them where they all are long options without
+        a value, which it leaves as they are and ends with "--"; else nobody knows."""
+        found = re.fullmatch(r"\"?\$\{?(\w+)\}?\"?", words[0].raw) if len(words) == 1 else None
+        made = next((word.raw for name, word in reversed(self.assigned) if found and name == found[1]), "")
+        plain = args is not None and all(re.fullmatch(r"--[\w-]+", each) for each in args)
+        parsed = re.search(r"\bgetopt\b.*\$[@*]", made, re.DOTALL)
+        return (*args, "--") if args is not None and plain and parsed else None
+
+    def sourced(self, command: Command) -> tuple[Source, tuple[str, ...] | None, bool, bool] | None:
+        """The file that ``.`` and ``source`` read into the shell itself, as ``handed`` says it."""
+        words = command.words
+        if words[0].text not in (".", "source") or len(words) < 2 or not words[1].sure or self.read is None:
+            return None
+        text = self.read(words[1].text, command.cwd)
+        return None if text is None else (Source(text.value, text), _texts(words[2:]), True, self.bash)
 
     def handed(
         self, command: Command, fields: list[Field], node: Simple
@@ -368,6 +400,13 @@ class Commands(shell_words.Expansion):
         state.doubt = (state.doubt - set(ends)) | doubt
         if not state.stop:
             state.level = min(level, shell_words.MAYBE) if state.doubt else level
+
+
+def _within_conda(words: Sequence[Word]) -> int:
+    """Where the shell stands that ``conda run`` starts, 0 where it starts none."""
+    if words[0].text not in ("conda", "mamba", "micromamba") or len(words) < 3 or words[1].text != "run":
+        return 0
+    return next((at for at, word in enumerate(words) if at > 1 and word.sure and word.text in SHELLS), 0)
 
 
 def _texts(words: Sequence[Word]) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ Nothing here takes longer than its bound, whatever the text.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from fnmatch import translate
@@ -160,6 +161,17 @@ def output(commands: Sequence[Command], arch: str) -> str | None:
     return text
 
 
+_FINDS_FOLDERS = frozenset({"cd", "pushd", "dirname", "readlink", "realpath", "pwd"})
+
+
+def folder(commands: Sequence[Command]) -> str | None:
+    """What ``cd FOLDER && pwd`` prints, the way in which scripts find their own folder; None for all else."""
+    if not commands or any(each.program not in _FINDS_FOLDERS for each in commands):
+        return None
+    last, goes = commands[-1], any(each.program in ("cd", "pushd") for each in commands)
+    return _source(last, "") if last.program == "pwd" and goes and last.sure else None
+
+
 def _source(command: Command, arch: str) -> str | None:
     """What a command that reads nothing prints."""
     args = command.args
@@ -173,8 +185,18 @@ def _source(command: Command, arch: str) -> str | None:
             return machine + "\n" if machine else None
         case "arch" if not args:
             return machine + "\n" if machine else None
-        case "pwd" if not args and command.cwd:
+        case "pwd" if args in ((), ("-P",), ("-L",)) and command.cwd:
             return command.cwd + "\n"
+        case "dirname" if len(args) == 1 or (len(args) == 2 and args[0] == "--"):
+            return (posixpath.dirname(args[-1].rstrip("/")) or ("/" if args[-1][:1] == "/" else ".")) + "\n"
+        case "basename" if len(args) == 1 and args[0].strip("/"):
+            return posixpath.basename(args[0].rstrip("/")) + "\n"
+        case "realpath" | "readlink" if args and command.cwd:
+            links = command.program == "realpath" or args[0] in ("-f", "-m", "-e", "--canonicalize")
+            paths = [arg for arg in args if not arg.startswith("-")]
+            return (
+                posixpath.normpath(posixpath.join(command.cwd, paths[0])) + "\n" if links and len(paths) == 1 else None
+            )
     return None
 
 

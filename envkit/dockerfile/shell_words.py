@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field, fields
 from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
 
 from envkit.dockerfile import shell_values as values
-from envkit.dockerfile.shell_tree import Assign, Node, Part, Piece, Pipeline, Seq, Simple, Source, Token
+from envkit.dockerfile.shell_tree import Assign, HasPositions, Node, Part, Piece, Pipeline, Seq, Simple, Source, Token
 from envkit.model import Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -61,6 +61,13 @@ class State:
     doubt: frozenset[str] = frozenset()  # "break", "return", "exit": what may have ended a loop, function, script
     previous: str = ""
     folders: tuple[str, ...] = ()
+    name: str = ""  # what the script was started as
+    file: str = ""  # the file that is read at the moment: the script, or one that it sources
+
+    def become(self, other: State) -> None:
+        """Takes over what is known in a branch that was surely taken."""
+        for each in fields(State):
+            setattr(self, each.name, getattr(other, each.name))
 
     def fork(self) -> State:
         """A subshell, or a branch that may not be taken."""
@@ -68,6 +75,10 @@ class State:
 
 
 _values = attrgetter(*(each.name for each in fields(State)))
+
+
+# Gives the text of a file by its path and the folder that a relative one is below, None where that is not known.
+Reader = Callable[[str, str], HasPositions | None]
 
 
 @dataclass(slots=True)
@@ -97,8 +108,9 @@ class Bit:
 class Expansion(ABC):
     """One script being walked: its bounds, its variables, and what its words expand to."""
 
-    def __init__(self, bash: bool, arch: str) -> None:
+    def __init__(self, bash: bool, arch: str, read: Reader | None = None) -> None:
         self.bash = bash
+        self.read = read
         self.arch = arch
         self.found: list[Command] = []
         self.assigned: list[tuple[str, Word]] = []
@@ -127,6 +139,9 @@ class Expansion(ABC):
         """A variable's value (None where it is not known, or not set) and whether that is all there is to know."""
         if name in state.env:
             return state.env[name], True
+        if name in ("0", "BASH_SOURCE"):
+            named = state.name if name == "0" else state.file
+            return named or None, bool(named)
         if name.isdigit():
             at = int(name) - 1
             if state.args is None or at < 0 or len(name) > 4:
@@ -302,6 +317,8 @@ class Expansion(ABC):
             span = Span("", 1)
             return None if state.args is None else tuple(Word(arg, arg, span) for arg in state.args)
         words = state.arrays.get(part.text)
+        if words is None and part.text == "BASH_SOURCE" and part.index == "0" and state.file:
+            return (Word(state.file, state.file, Span("", 1)),)
         if words is None:
             return None
         if part.index in ("@", "*"):
@@ -338,6 +355,8 @@ class Expansion(ABC):
             last = commands[-count:]
             if last and last[0].after == "":
                 text = values.output(last, self.arch)
+        elif not part.body.background:
+            text = values.folder(commands)
         return self.bit(part, source, None if text is None else text.rstrip("\n"))
 
     def single(self, token: Token, source: Source, state: State) -> Word:

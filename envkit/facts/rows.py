@@ -668,7 +668,8 @@ class SdistRow(Sourced):
     packages, because what they ``lacks`` is not among what such a build gets.
 
     ``on_index`` is False where the package index has another project of that name, or none; with ``wheels`` it has
-    wheels too, which are taken unless a source is asked for.
+    wheels too, which are taken unless a source is asked for.  ``apart`` says that they hold a pyproject.toml, so that
+    each pip since 19 builds them so, and not the newest ones alone.
     """
 
     name: str
@@ -676,6 +677,7 @@ class SdistRow(Sourced):
     lacks: str
     on_index: bool
     wheels: bool
+    apart: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,10 +138,14 @@ _OF_ANOTHER_RELEASE = pattern(
 # docker-library/python, which has 3.9/trixie.
 _MOVING_PYTHON = pattern(r"(?:3(?:\.(?:9|1[0-9]))?(?:-slim)?|slim|latest)?")
 _MOVED_TO = "debian13"
+# The newest image of PyTorch is on it or on a later one.  Source: pytorch/pytorch pull request 113032 of 2023-11-06.
+_PYTORCH_SINCE = "ubuntu22.04"
 
 
 def _system_of(base: Base) -> str:
     """The system of a base: that of its tag, or the least that a tag which moves stands for today."""
+    if base.family == "pytorch" and base.tag in ("", "latest") and not base.digest and base.sure:
+        return _PYTORCH_SINCE
     moves = base.family == "python" and base.repository.rpartition("/")[2] == "python" and not base.digest
     return stack.said(base.os) or (_MOVED_TO if moves and _MOVING_PYTHON.fullmatch(base.tag) else "")
 
@@ -160,7 +164,10 @@ def apt_package_gone(dockerfile: Dockerfile) -> Iterator[Finding]:
         if found is None or not base.sure or not known:
             continue
         asked += not base.os.missing
-        via = base.os.via or "the tag moved to it or to a newer one: docker-library/official-images, library/python"
+        via = base.os.via or (
+            "the tag moved to it or to a newer one: "
+            + ("pytorch pull request 113032" if base.family == "pytorch" else "official-images, library/python")
+        )
         for step in dockerfile.steps_of(index):
             others = other_archive(step)
             if others and (step.name != "RUN" or _OF_ANOTHER_RELEASE.search(step.value)):

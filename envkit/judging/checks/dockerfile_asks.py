@@ -9,7 +9,7 @@ from envkit.dockerfile import options, system
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages
-from envkit.judging.checks._outcomes import error, found, skip_if
+from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
@@ -63,7 +63,44 @@ def apt_install_asks(dockerfile: Dockerfile) -> Iterator[Finding]:
                         told.add(command.span)
                         yield _unanswered(command, first, stage.base)
                 there |= {one.name for one in own}
+        yield from _zones(dockerfile.steps_of(stage.index), stage.base, told)
     skip_if(not asked, "neither apt nor yum is called")
+
+
+# Releases of Ubuntu whose images are without tzdata and whose tzdata asks where one lives; Debian's images hold it.
+# Source: tianon/docker-brew-ubuntu-core issue 181; skbly7's pull request 1 to food-recognition-benchmark-starter-kit.
+_ASKING_FOR_ZONE = frozenset({"ubuntu18.04", "ubuntu20.04", "ubuntu22.04"})
+# Packages that bring tzdata there: Tcl's library requires it (libtcl8.6).
+_WITH_ZONES = options.names("tzdata python3-tk tk tk-dev tcl tcl-dev")
+_ANSWERED = pattern(r"DEBIAN_FRONTEND|DEBCONF|debconf|/etc/(?:localtime|timezone)|noninteractive", re.IGNORECASE)
+
+
+def _zones(steps: Sequence[Step], base: Base, told: set[Span]) -> Iterator[Finding]:
+    """The first install that configures tzdata, which asks for the time zone where nobody answers."""
+    if stack.said(base.os) not in _ASKING_FOR_ZONE or base.family not in ("os", "nvidia") or not base.sure:
+        return
+    for step in steps:
+        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        if copied or _ANSWERED.search(step.value) or "DEBIAN_FRONTEND" in step.env or step.unread:
+            return
+        for command, own in installs_of(step) if step.name == "RUN" else ():
+            apt = command.program in _APT and command.sure and "DEBIAN_FRONTEND" not in command.env
+            one = next((one for one in own if one.manager == "apt" and one.name in _WITH_ZONES and one.sure), None)
+            fed = command.after in ("|", "|&") or command.heredoc or any(r.op[:1] == "<" for r in command.redirects)
+            if not apt or one is None or fed:
+                continue
+            if command.span not in told:
+                told.add(command.span)
+                brings = "tzdata" if one.name == "tzdata" else f"tzdata, which {one.name} brings,"
+                yield warning(
+                    f"{brings} asks for the time zone on {base.os.value}, and nothing answers, so that the build hangs "
+                    "here",
+                    one.span,
+                    {f"the base is {base.os.value}, without tzdata": f"{base.span.place}, {base.os.via}"},
+                    "write `DEBIAN_FRONTEND=noninteractive apt-get install -y ...`, or `ARG "
+                    "DEBIAN_FRONTEND=noninteractive` before",
+                )
+            return
 
 
 def _unanswered(command: Command, name: str, base: Base) -> Finding:

@@ -41,7 +41,7 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
                 row = rows.get(one.name)
                 if row is not None and _from_source(one, row) and one.span not in lenient:
                     asked += 1
-                    apart = _apart(one, before, base, steps[:number])
+                    apart = _apart(one, row, before, base, steps[:number])
                     bound = row.lacks != "torch" and "PIP_CONSTRAINT" in step.env
                     if one.span not in told and (
                         (apart and not bound) or _before_torch(one, row, base, (*steps[:number], step))
@@ -122,7 +122,7 @@ def _from_source(one: Install, row: SdistRow) -> bool:
     return row.on_index and (not row.until or (bool(one.version) and allows(f"<={row.until}", one.version) is True))
 
 
-def _apart(one: Install, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
+def _apart(one: Install, row: SdistRow, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
     """Why the installer surely builds it apart, "" where it may build it among the installed packages."""
     if any(option.startswith(("--no-build-isolation", "--no-use-pep517")) for option in one.options):
         return ""
@@ -133,6 +133,8 @@ def _apart(one: Install, before: Sequence[Install], base: Base, steps: Sequence[
         return "" if project else "uv builds apart"  # whose table tool.uv may say otherwise
     if not one.python or Python(one.python) < _ALWAYS_SINCE:
         return ""
+    if row.apart and not any(each.name == "setuptools" and each.constraint for each in before):
+        return "its pyproject.toml has each pip build it apart"
     mine = [
         each for each in before if each.prefix == one.prefix and each.manager in ("pip", "uv") and not each.constraint
     ]

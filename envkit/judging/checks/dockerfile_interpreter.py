@@ -169,7 +169,7 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         gone_for_it = _deleted(dockerfile, stage, row)
         if stage.base.family not in _BARE and gone_for_it is None:
             continue  # somebody's own image may know other archives
-        asked += gone_for_it is not None or row.pythons is not None
+        asked += gone_for_it is not None or row.pythons is not None or _after_python2(row.name)
         if gone_for_it is not None and gone_for_it.span in told:
             continue
         if gone_for_it is not None:
@@ -185,7 +185,7 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 "take a base whose system still lives, or let uv or conda bring that Python",
             )
             continue
-        if row.pythons is None:
+        if row.pythons is None and not _after_python2(row.name):
             continue
         if (never := _never_made(dockerfile, stage)) is not None:
             yield error(
@@ -205,29 +205,36 @@ def apt_python_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
                 for one in step.installs
                 if one.manager == "apt" and one.sure and (found := _NAMED.fullmatch(one.name)) is not None
             ]
-            lacking = next(((one, minor) for one, minor in named if minor not in row.pythons), None)
+            pythons = row.pythons or ()
+            lacking = next(((one, minor) for one, minor in named if pythons and minor not in pythons), None)
             gone = next((one for one in step.installs if one.manager == "apt" and one.name == "python-pip"), None)
             if gone is not None and gone.sure and row.name not in _WITH_PYTHON2:
                 yield error(
                     f"python-pip is not among the packages of {row.name}, so that the build ends here",
                     gone.span,
-                    {f"{row.name} has Python {' and '.join(row.pythons)}": cited(row)},
+                    {f"{row.name} has Python {' and '.join(pythons) or row.python}": cited(row)},
                     "install python3-pip",
                 )
                 break
             if lacking is not None:
                 one, minor = lacking
-                has = " and ".join(row.pythons)
+                has = " and ".join(pythons)
                 yield error(
                     f"{one.name} is not among the packages of {row.name}, which has Python {has}, so that the build "
                     "ends here",
                     one.span,
                     {f"{row.name} has Python {has}": cited(row)},
-                    f"take Python {row.pythons[-1]}, a base whose system has Python {minor}, or uv, conda or the "
+                    f"take Python {pythons[-1]}, a base whose system has Python {minor}, or uv, conda or the "
                     "deadsnakes archive for it",
                 )
                 break
     skip_if(not asked, "which Pythons the base's system has is not known")
+
+
+def _after_python2(system: str) -> bool:
+    """Whether a release of Debian or Ubuntu surely came after the last one with a pip for Python 2."""
+    found = re.fullmatch(r"(ubuntu|debian)(\d+)(?:\.\d+)?", system)
+    return found is not None and int(found[2]) > {"ubuntu": 20, "debian": 11}[found[1]]
 
 
 _DELETED = "deadsnakes/issues 251: packages are deleted once a release of Ubuntu reaches its end of life"

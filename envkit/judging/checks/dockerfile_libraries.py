@@ -331,11 +331,17 @@ def _archives(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[str, GpuPa
             yield found[0], replace(row, cuda=found[1]) if found[1] else row, fetched.word
 
 
+_JAX_LOCAL = pattern(r"cuda(\d+)[-_]local")  # the extra for the system's CUDA and cuDNN.  Source: JAX installation page
+
+
 def _row(one: Install, dockerfile: Dockerfile, facts: Facts) -> GpuPackageRow | None:
     """What a package that surely takes the system's libraries loads; None for others.
 
     Another index may have a build for another CUDA, and extras may bring the libraries.
     """
+    local = next((found for each in one.extras if (found := _JAX_LOCAL.fullmatch(each))), None)
+    if local is not None and one.name == "jax" and one.sure and one.manager in ("pip", "uv") and not one.constraint:
+        return facts.gpu_package(f"jax-cuda{local[1]}-plugin", one.version)
     if not _plain(one) or any("cu" in each or each == "ctk" for each in one.extras):
         return None
     last = "" if one.version or one.specifier else facts.last_release(one.name, one.python)
@@ -447,7 +453,7 @@ def _brings_cudnn(dockerfile: Dockerfile, facts: Facts) -> bool:
         return True
     return any(
         "cudnn" in each.name
-        or each.name.startswith("jax")
+        or (each.name.startswith("jax") and not any(map(_JAX_LOCAL.fullmatch, each.extras)))
         or (each.name == "tensorflow" and _row(each, dockerfile, facts) is None)
         for each in dockerfile.installs
     )

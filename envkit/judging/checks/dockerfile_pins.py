@@ -6,18 +6,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from envkit.dockerfile import options
 from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import NO_TORCH, Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import (
     apart,
+    commands_of,
     installs_of,
     need_stages,
     need_torch,
     own,
     reached,
     reached_installs,
+    together,
     unknown_if_unread,
     worth_on,
 )
@@ -304,7 +307,8 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
     alone = [mate for mate in mates.values() if _of_no_torch(dockerfile, mate, torch)]
-    skip_if(not fixed and not alone, "no version of torchvision or torchaudio is pinned")
+    left = list(_left_behind(dockerfile, list(mates.values()), torch, facts))
+    skip_if(not fixed and not alone and not left, "no version of torchvision or torchaudio is pinned")
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
@@ -312,6 +316,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     if torch.version.missing or torch.version.value is None:
         raise Skip("no exact version of torch is given, so the installer takes the one that fits")
     yield from _newest_alone(alone, torch, facts)
+    yield from left
     open_ = ""
     for mate in fixed:
         torch = _met_by(mate, dockerfile) or torch
@@ -355,11 +360,48 @@ def _of_one_command(dockerfile: Dockerfile, one: Install, other: Install) -> boo
     if one.span.path == other.span.path != dockerfile.path:
         return True
     for _, step in reached(dockerfile):
-        for _, together in installs_of(step):
-            spans = {each.span for each in together}
+        for _, named in installs_of(step):
+            spans = {each.span for each in named}
             if one.span in spans and (other.span in spans or other.span.path != dockerfile.path):
                 return True
     return False
+
+
+def _left_behind(dockerfile: Dockerfile, mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:
+    """A torchvision or torchaudio that came with the torch of its command, in whose place a later one puts another:
+    pip says that the two do not fit and leaves it there."""
+    one, version, order = torch.install, torch.version.value or "", list(dockerfile.installs)
+    if one is None or one.name != "torch" or one.manager not in ("pip", "uv") or one not in order or not version:
+        return
+    bare = dockerfile.base.torch.is_unsupported or dockerfile.base.family in ("os", "nvidia", "python")
+    commands = commands_of(dockerfile)
+    for mate in mates if bare and re.fullmatch(r"[\d.]+", version) else ():
+        plain = not (mate.version or mate.specifier or mate.url or mate.locked or mate.marker)
+        at = order.index(mate)
+        later = [each for each in order[at + 1 :] if each.name == mate.name or each.name in _BRING_MATES]
+        if not plain or mate.manager not in ("pip", "uv") or later or at > order.index(one):
+            continue
+        torches = [each for each in order[: order.index(one)] if each.name == "torch" and each.span != one.span]
+        mine = commands.get(mate.span, {})
+        beside = next((each for each in torches if together(mine, commands.get(each.span, {}))), None)
+        known = beside is not None and beside.sure and not (beside.url or beside.locked or nightly(beside))
+        if beside is None or not known or together(mine, commands.get(one.span, {})):
+            continue
+        first = beside.version or newest_for(beside, variant_of(beside.index) or None, facts)
+        row = fit.default_build(first, facts) if first else None
+        if row is None or _numbers(first)[:2] == _numbers(version)[:2]:
+            continue
+        yield error(
+            f"{mate.name} came with torch {first}, for which it was made, and torch {version} is put in that one's "
+            "place",
+            mate.span,
+            {f"torch {first}": beside.span.place, f"torch {version}": torch.version.via or torch.span.place},
+            f"install {mate.name} in the command that installs torch {version}",
+        )
+
+
+# What requires a torchvision or torchaudio of its own.
+_BRING_MATES = options.names("vllm sglang fastai")
 
 
 def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:

@@ -515,7 +515,7 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         base = dockerfile.stages[index].base
         steps = dockerfile.steps_of(index)
         brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
-        asked += bool(brought)
+        asked += bool(brought) or _updatable(base, ())
         old = list(_old_glibc(base, brought, facts))  # where the build ends before anything asks for terms
         ends = "so that the build would end here too" if old else "so that the build ends here"
         for finding in (*old, *_open_terms(base, steps, facts, ends)):
@@ -578,15 +578,29 @@ _CONDAS = frozenset({"miniconda", "anaconda", "archiconda", "miniforge", "mambaf
 
 def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Iterator[Finding]:
     """The first call of the newest Miniconda's conda that asks whether the terms are accepted, which nobody answers."""
-    newest = False
-    for step in steps if base.family in _PLAIN else ():
+    newest, updated, older = False, False, _updatable(base, ())
+    for step in steps if base.family in (*_PLAIN, "conda") else ():
         copied = step.copy is not None and any("condarc" in name for name in (*step.copy.sources, step.copy.target))
         if copied or _TERMS.search(step.value) or "CONDA_PLUGINS_AUTO_ACCEPT_TOS" in step.env or "CI" in step.env:
             return
         brought = [one for one in step.installs if one.manager == "source" and one.name in _CONDAS]
         newest = all(map(_newest, brought)) if brought else newest
-        ends = (each for at, each in enumerate(step.commands) if _asks_for_terms(each) and not forgiven(step, at))
-        command = next(ends, None) if newest and step.name == "RUN" else None
+        ends = [at for at, each in enumerate(step.commands) if _asks_for_terms(each) and not forgiven(step, at)]
+        older = _updatable(base, brought) if brought else older
+        first = next((at for at, each in enumerate(step.commands) if _updates_conda(each)), None) if older else None
+        behind = [at for at in ends if updated or (first is not None and at > first)] if older and not newest else []
+        updated = updated or first is not None
+        if behind:
+            yield warning(
+                "conda was brought to its newest release, which takes nothing from Anaconda's channels before their "
+                "terms are accepted, so that the build ends here",
+                step.commands[behind[0]].words[0].span,
+                {"it asks, and nothing answers": cited(facts.installer("conda-anaconda-tos"))},
+                "leave conda as it is, take Miniforge, or, where you accept the terms, write before it "
+                "`ENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes`",
+            )
+            return
+        command = step.commands[ends[0]] if ends and newest and step.name == "RUN" else None
         if command is not None:
             yield error(
                 "conda of the newest Miniconda takes nothing from Anaconda's channels before their terms are "
@@ -597,6 +611,27 @@ def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Ite
                 "`ENV CONDA_PLUGINS_AUTO_ACCEPT_TOS=yes`",
             )
             return
+
+
+# The oldest Python for which Anaconda's channels had a conda that asks when it came, in July 2025.
+_ASKING_SINCE = Python("3.9")
+_PY = pattern(r"py(3)(\d{1,2})")
+
+
+def _updatable(base: Base, brought: Sequence[Install]) -> bool:
+    """Whether Anaconda's channels bring a conda with the part that asks to a named, older Miniconda or its image."""
+    of_image = base.repository == "continuumio/miniconda3" and re.match(r"\d", base.tag) and base.python.value
+    named = [found for one in brought if (found := _PY.fullmatch(one.local)) and one.name == "miniconda"]
+    pythons = [f"{found[1]}.{found[2]}" for found in named] or ([base.python.value or ""] if of_image else [])
+    return bool(pythons) and Python(pythons[-1]) >= _ASKING_SINCE
+
+
+def _updates_conda(command: Command) -> bool:
+    """Whether a command brings conda itself to its newest release."""
+    words = [word for word in command.args if not word.startswith("-")]
+    own = command.program in ("conda", "mamba") and command.sure and "conda-forge" not in command.args
+    elsewhere = {"-p", "--prefix"} & set(command.args) or ("-n" in command.args and "base" not in words)
+    return own and not elsewhere and words[:1] in (["update"], ["upgrade"], ["install"]) and "conda" in words
 
 
 def _asks_for_terms(command: Command) -> bool:
