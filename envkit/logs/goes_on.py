@@ -211,7 +211,8 @@ def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False) -> bool:
     kept = _kept(seen)
     if any(n > line.number and each.text == line.text for n, each in kept.lines.items()):
         return False
-    up = noted and any(n > line.number and SERVES.search(each.text) for n, each in kept.lines.items())
+    came_up = (each for n, each in kept.lines.items() if n > line.number and SERVES.search(each.text))
+    up = noted and any(is_output(each) and not bad_end(each) for each in came_up)
     return up or sum(n > line.number for n in kept.answered) >= STEADY
 
 
