@@ -111,11 +111,25 @@ def playbook(message: str) -> str:
     )
 
 
+def ranks(after: str) -> str:
+    """Two ranks under torchrun, of which one meets an error; their second start is not among what is kept."""
+    agent = "1130 09:03:11.003000 4001 torch/distributed/elastic/multiprocessing/api.py"
+    text = "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f}\n" for n in range(48))
+    text += "".join(f"[rank1]: {line}\n" for line in traced(FATAL, "main").splitlines())
+    text += f"W{agent}:897] Sending process 4010 closing signal SIGTERM\n"
+    return f"{text}E{agent}:869] failed (exitcode: 1) local_rank: 1 (pid: 4011) of binary: /opt/bin/python\n{after}"
+
+
+LIVED = "".join(f"[rank {n}] resumes at step 20\n" for n in range(2))
+LIVED += "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f}\n" for n in range(40, 96))
+
+
 STEPS = "".join(f"step {n} loss 2.{40 - n}\n" for n in range(1, 9))
 ENDS_WELL = [
     Case("fewer failed than may", search("7 trials complete, 1 failed (up to 2 failed trials are allowed)\n"), OPEN),
     Case("fewer than may, by fields", search("complete=7 failed=1 allowed_failures=2\n"), OPEN),
     Case("a step on another node", again(STEPS, "script ends, code 0"), OPEN),
+    Case("ranks that torchrun starts anew", ranks(LIVED), OPEN),
     Case("optional libraries", service("INFO:     Shutting down\nINFO:     Finished server process [1]"), OPEN),
     Case("tests whose verdicts are not all kept", tap(60), OPEN),
     Case(
@@ -137,6 +151,13 @@ ENDS_BADLY = [
         again(f"{ECC}\nsrun: error: n09: task 0: Exited with exit code 1\n", "code 1"),
         "ecc-uncorrectable",
     ),
+    Case("ranks that are not started anew", ranks(""), "gpu-hardware-unknown-error"),
+    Case(
+        "ranks of another machine",
+        "".join(f"n{7 + 2 * (n > 53)}: {line}\n" for n, line in enumerate(ranks(LIVED).splitlines())),
+        "gpu-hardware-unknown-error",
+    ),
+    Case("who else writes", ranks("".join(f"pushed {n} metrics\n" for n in range(60))), "gpu-hardware-unknown-error"),
     Case(
         "a service that dies after it came up",
         service(f"2026-11-30 09:10:01,100 ERROR    model batch 31\n{traced(FATAL)}terminate called"),

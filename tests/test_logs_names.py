@@ -114,6 +114,16 @@ NUMBERED = (
     "Error: DriverError(CUresult({}))",
     "hipMalloc returned {}",
     "HIP error {}",
+    "CudaError({})",
+    '{{"level": "error", "cuda_status": {}}}',
+    "the step failed (cudaStreamSynchronize: {})",
+    "pool.cu:88: driver status {}",
+    "E1130 09:00:01 step.cuh:88] launch error {}",
+    "kernel error {} at ops/step.cu:88",
+    "libcuda init failure: {}",
+    'msg="cuda driver init failed" code={}',
+    "CUDA initialization failed: {}",
+    "panic: cuda: {}",
 )
 NUMBERS = {
     2: "out-of-memory",
@@ -130,6 +140,7 @@ UNSAID = {  # forms in which a small or a round number may be a count
     "cudaGetDeviceCount -> {}": (2,),
     "cudaGetDeviceCount status={}": (2,),
     "worker 3: CUDA status {}": (2,),
+    "pool.cu:88: driver status {}": (2,),
 }
 
 # The same names where nothing failed by them, and the same numbers of others.
@@ -169,6 +180,13 @@ OTHERS = (
     'static const char *status = "{}";',
 )
 OTHER_NUMBERS = (
+    "cudaStreamSynchronize: {}",
+    "compiling step.cu:{}",
+    "step.cu:88: warning: loop of {} turns",
+    "pool.cpp:88: status {}",
+    "libcuda.so.1 loaded, {} symbols",
+    "cuda: {}",
+    "error: cuda: {} devices",
     "curl: ({}) SSL connect error",
     "curl error {}",
     "MySQL error {}",

@@ -286,11 +286,15 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     known = {form for n, form in begins.items() if n < first.number} - {()}
     starts = [n for n, form in begins.items() if n > line.number and n >= last and form in known]
     start = max([*starts, *_next_runs(line, last, kept), *_said_anew(first, last, kept)], default=0)
-    if not start:
-        return False
     before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
-    after = [each for n, each in kept.work.items() if n > start]
-    return max(goes_on(before, after), steady(after)) >= STEADY
+    if start:
+        after = [each for n, each in kept.work.items() if n > start]
+        return max(goes_on(before, after), steady(after)) >= STEADY
+    # torchrun says that a rank failed when it has ended all of its ranks: who writes on as they did was started anew.
+    # Source: torch, distributed/elastic, PContext.wait, and SimpleElasticAgent._invoke_run, which restarts behind it.
+    if not any(each.signature.id == "elastic-exit" and each.line.number == last for each in events):
+        return False
+    return goes_on(before, [each for n, each in kept.work.items() if n > last and each.host == line.host]) >= STEADY
 
 
 def _next_runs(line: Line, last: int, kept: _Kept) -> list[int]:

@@ -26,7 +26,8 @@ ANCHORS = (
     *("curand_status_", "cufft_", "nvrtc_error_"),
     # of numbers
     *("cuda error", "cuda failure", "cuda driver", "cuda runtime", "cuda api", "cuda call", "cuda return"),
-    *("cuda failed", "cuda status", "hip error", "hip return", "curesult", "cuinit"),
+    *("cuda failed", "cuda status", "cuda_status", "hip error", "hip return", "curesult", "cuinit"),
+    *(".cu:", ".cuh:", "cuda init", "libcuda init", "panic: cuda", "fatal: cuda", "error: cuda", "failed: cuda"),
     *(
         "cumem",
         "cuctx",
@@ -69,9 +70,19 @@ _NUMBERED = "|".join(
         rf"{_NUMBER.format('gave')}{_WHOLE}",
         # "[700] Call to cuMemcpyHtoD results in", as Numba says it
         rf"\[{_NUMBER.format('numba')}\] Call to cu\w{{2,40}} results in",
-        # "CUresult(700)", "cudaError_t 35", "CUDA status 802"
-        rf"(?:\b(?:CUresult|cudaError(?:_t)?|hipError_t)|(?i:\bcuda status(?: code)?))"
+        # "CUresult(700)", "cudaError_t 35", "CudaError(209)", "CUDA status 802", {"cuda_status": 802}
+        rf"(?:\b(?:CUresult|[Cc]udaError(?:_t)?|hipError_t)|(?i:\bcuda[ _]status(?: code)?))"
         rf"{_GAP}{_NUMBER.format('typed')}{_WHOLE}",
+        # "sync failed (cudaStreamSynchronize: 716)"
+        rf"(?i:\bfail\w{{0,4}}) ?\({_CALL}[:,=] {{0,2}}{_NUMBER.format('within')}\)",
+        # "pool.cu:88: driver status 802", "launch error 719 at step.cu:88": a place in a file of CUDA's own language
+        rf"\.cuh?:\d{{1,5}}[\]):]{{0,2}} [^\n]{{0,40}}?\b(?i:error|status|rc|ret|code)[ :=]{{1,3}}"
+        rf"{_NUMBER.format('placed')}{_WHOLE}",
+        rf"\b(?i:error|status)[ :=]{{1,3}}{_NUMBER.format('behind')} (?:in|at|from) \S{{1,200}}\.cuh?:\d",
+        # "libcuda init failure: 803", "cuda driver init failed" code=803, "panic: cuda: 46"
+        r"(?i:\b(?:lib)?cuda(?: driver)? init\w{0,12} (?:fail\w{0,4}|error))[\"',:;=( ]{1,4}"
+        rf"(?i:(?:code|rc|status|error|ret)[ :=]{{1,2}})?{_NUMBER.format('begun')}{_WHOLE}",
+        rf"(?i:\b(?:panic|fatal|error|failed): cuda): {_NUMBER.format('raised')}{_WHOLE}",
     )
 )
 # enumerators of the libraries, those too that a signature knows
@@ -81,7 +92,7 @@ _ENUMERATOR = re.compile(
 )
 _FOUND = re.compile(f"{_NAME}|{_NUMBERED}")
 _OUTLINE = re.compile(f"{_NAME}|{_NUMBERED}", re.IGNORECASE)
-_GROUPS = ("error", "told", "called", "gave", "numba", "typed")
+_GROUPS = ("error", "told", "called", "gave", "numba", "typed", "within", "placed", "behind", "begun", "raised")
 _COUNTS = 34  # below it a number that is not called an error's may be a count, or yes and no
 _NO_DEVICE = 100  # a round number too
 _PLAIN = ("err", "code", "fail")

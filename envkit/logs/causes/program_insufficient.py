@@ -17,6 +17,7 @@ from envkit.logs.ends import (
 )
 from envkit.logs.goes_on import (
     answers_behind,
+    begun_again,
     carried_on,
     left_open,
     said_later,
@@ -191,7 +192,8 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     again = {seen.name: seen for seen in story.files}
     lines = [line for line in lines if not works_again(line.number - 1, "", story.tracebacks, again[line.file])]
     events, traces = story.events, story.tracebacks
-    lines = [line for line in lines if not ends_well(line, line, events, traces, again[line.file])]
+    over = (ends_well, begun_again)
+    lines = [line for line in lines if not any(of(line, line, events, traces, again[line.file]) for of in over)]
     if not lines or any(_COMPILER.search(line.text) for line in loud):
         return
     said = [line for line in loud if speaks(line)]
