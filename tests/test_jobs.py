@@ -202,7 +202,8 @@ def test_slurm_runs_a_job_on_a_good_node_and_drains_a_bad_one(cluster: tuple[Pat
     assert node(environment, "idle") == "idle"
     program(folder / "bin" / "envkit", "echo 'ENVKIT CRITICAL - 1 errors: 7 GPUs of 8 | pass=1'", "exit 1")
     done = subprocess.run(srun, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    # Which error srun ends with hangs on how far it came before the node was drained: 1, or one of slurmd's.
+    assert done.returncode != 0 and done.stdout == ""
     assert node(environment, "drained", "draining") in ("drained", "draining")
     assert "code 1: ENVKIT CRITICAL - 1 errors: 7 GPUs of 8" in (folder / "slurmd.log").read_text()
 

@@ -114,14 +114,29 @@ def playbook(message: str) -> str:
 def ranks(after: str) -> str:
     """Two ranks under torchrun, of which one meets an error; their second start is not among what is kept."""
     agent = "1130 09:03:11.003000 4001 torch/distributed/elastic/multiprocessing/api.py"
-    text = "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f}\n" for n in range(48))
+    text = "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f} failed_rows=0\n" for n in range(48))
     text += "".join(f"[rank1]: {line}\n" for line in traced(FATAL, "main").splitlines())
     text += f"W{agent}:897] Sending process 4010 closing signal SIGTERM\n"
     return f"{text}E{agent}:869] failed (exitcode: 1) local_rank: 1 (pid: 4011) of binary: /opt/bin/python\n{after}"
 
 
 LIVED = "".join(f"[rank {n}] resumes at step 20\n" for n in range(2))
-LIVED += "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f}\n" for n in range(40, 96))
+LIVED += "".join(f"[rank {n % 2}] step {n // 2} loss {3 / (n + 1):.4f} failed_rows=0\n" for n in range(40, 96))
+
+
+def optional(noted: str, then: str) -> str:
+    """A program that tries an extension which does not load; ``noted`` is what stands around the traceback."""
+    words = "ImportError: /srv/fast.so: undefined symbol: _ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb"
+    return f"data: 4812 rows\n{noted.format(traced(words, '<module>'))}{then}"
+
+
+def draws(end: str) -> str:
+    """What a sampler writes, behind its settings, which speak of errors."""
+    return (
+        "2026-11-30 09:00:02,100 INFO sampler policy on errors: abort, missing rows are fatal\n"
+        + "".join(f"2026-11-30 09:00:{n},100 INFO sampler draw {n} rejected=0 accept 0.{n}\n" for n in range(10, 50))
+        + end
+    )
 
 
 STEPS = "".join(f"step {n} loss 2.{40 - n}\n" for n in range(1, 9))
@@ -130,6 +145,8 @@ ENDS_WELL = [
     Case("fewer than may, by fields", search("complete=7 failed=1 allowed_failures=2\n"), OPEN),
     Case("a step on another node", again(STEPS, "script ends, code 0"), OPEN),
     Case("ranks that torchrun starts anew", ranks(LIVED), OPEN),
+    Case("an exception that a logger wrote", optional("ERROR:fast:not usable\n{}", draws("wrote rows.nc\n")), OPEN),
+    Case("a traceback and what is done", optional("{}WARNING going on with the slow way\n", draws("done\n")), OPEN),
     Case("optional libraries", service("INFO:     Shutting down\nINFO:     Finished server process [1]"), OPEN),
     Case("tests whose verdicts are not all kept", tap(60), OPEN),
     Case(
@@ -150,6 +167,16 @@ ENDS_BADLY = [
         "neither node",
         again(f"{ECC}\nsrun: error: n09: task 0: Exited with exit code 1\n", "code 1"),
         "ecc-uncorrectable",
+    ),
+    Case(
+        "an exception that a logger wrote at the end",
+        optional("ERROR:fast:not usable\n{}", "2026-11-30 09:00:02,100 INFO sampler leaves\n"),
+        "undefined-symbol-abi-mismatch",
+    ),
+    Case(
+        "a traceback and what is not done",
+        optional("{}WARNING 2 files were left behind\n", "tidying up\n"),
+        "undefined-symbol-abi-mismatch",
     ),
     Case("ranks that are not started anew", ranks(""), "gpu-hardware-unknown-error"),
     Case(

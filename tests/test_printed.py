@@ -25,11 +25,12 @@ LIST, TEXTS = HERE / "data" / "printed.jsonl", HERE / "data" / "printed"
 # What the text alone does not decide, or the rules do not know yet.
 OPEN = (
     "capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer",
+    "x34-header-of-another-version", "x34-next-node", "x34-report-in-toml", "x34-setting-of-wrong-type",
     "y35-ctest-fails", "y35-halve-fails", "y35-prove-fails", "y35-pytest-fails", "y35-sweep.",
 )  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
-ASIDE = ("further", "last", "sight", "glance", "newest")
+ASIDE = ("further", "last", "sight", "glance")
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
 # ASIDE are still: the classes of "further" were told in words, those after it have what they were first given.
 LEAST = {
@@ -43,13 +44,12 @@ LEAST = {
     "last": (0.82, 0.82, 0.87),
     "sight": (0.96, 0.94, 0.97),
     "glance": (0.91, 0.91, 0.97),
-    "newest": (0.82, 0.82, 0.83),
+    "newest": (0.92, 0.92, 0.9),
     "common": (0.97, 0.97, 0.97),
     "endings": (0.92, 0.9, 0.85),
 }
-# Least share of what is sure that is right; of "further" and "newest" it was less at first sight, and "endings" has
-# some of OPEN.
-LEAST_OF_SURE = {"further": 0.86, "newest": 0.86, "endings": 0.84}
+# Least share of what is sure that is right; of "further" it was less at first sight, and "endings" has some of OPEN.
+LEAST_OF_SURE = {"further": 0.86, "endings": 0.84}
 
 
 @cache

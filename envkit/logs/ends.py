@@ -19,7 +19,8 @@ ILL = re.compile(
 ZERO = re.compile(
     r"(?i)(?<![=:])\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
-    r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)[\"']?\s?[:=]?\s?0\b(?![.x]?\d)"
+    r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)"
+    r"(?:_\w{1,20}[\"']?\s?[:=]|[\"']?\s?[:=]?)\s?0\b(?![.x]?\d)"
     r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
 )
 _NONE_OF = re.compile(r"\b\w{1,30}=0\b")  # "ignored=0" tells that nothing was
@@ -104,6 +105,8 @@ OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|chec
 """What the signatures of failed tests are called: tests that run after it change nothing of that."""
 _WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 QUIET = ("", "info", "debug", "notice")  # levels
+_PLAIN_LEVELS = frozenset(QUIET) - {""}
+_INFORMS = re.compile(r"(?:\[[^\]]{1,30}\] ){0,3}(?:INFO|DEBUG|NOTICE)\b")
 INNOCENT = ("", "not-gpu-env", "insufficient-evidence")
 
 
@@ -128,6 +131,12 @@ def bad_end(line: Line) -> bool:
         return False
     bad = bad_words(line.text) and MET.search(_NONE_OF.sub(" ", line.text)) is None
     return bad or _GIVES_UP.search(line.text) is not None
+
+
+def in_passing(line: Line, behind: int) -> bool:
+    """Whether bad words of a line are none of an end: a logger calls it information, and ``behind`` it more is said."""
+    plain = line.level.lower() in _PLAIN_LEVELS or _INFORMS.match(line.text)
+    return bool(plain) and behind >= STEADY and not ILL.search(line.text)
 
 
 @lru_cache(1 << 12)

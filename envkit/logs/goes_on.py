@@ -67,6 +67,7 @@ _TRIED = re.compile(r"(.{0,200}?\w.{0,40}\d.{0,40}?[A-Za-z]{3} ?#?)\d{1,4}\b[^\d
 _SAID = re.compile(r"[A-Za-z]{3}.*[\d ]")  # a text that is no frame of a box or a rule
 _ERROR_NAME = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w{2,60}(?:Error|Exception)\b")
 _LEAST_LEAD = 6  # characters
+_LONG = 12  # lines of one shape: who writes them works, whatever was met before
 _ANSWERED = re.compile(
     r"HTTP/[\d.]{1,4}\"? 2\d\d\b|[\"']status(?:_?code)?[\"']: ?2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b"
     r"|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
@@ -197,7 +198,7 @@ def answered_on(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bo
     own = next((trace for trace in traces if holds(trace, event.line)), None)
     if own is not None and not is_noted(chain_of(own, traces)[0], seen):
         return False
-    return answers_behind(event.line if own is None else own.line, seen, noted=True)
+    return answers_behind(event.line if own is None else own.line, seen, noted=True, caught=own is not None)
 
 
 def is_noted(first: Traceback, seen: FileSeen) -> bool:
@@ -205,15 +206,18 @@ def is_noted(first: Traceback, seen: FileSeen) -> bool:
     return is_reported(first, seen) or is_caught(first)
 
 
-def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False) -> bool:
+def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False, caught: bool = False) -> bool:
     """Whether requests were answered behind a line that was not said again; behind one that somebody ``noted`` it is
-    enough that the service came up."""
+    enough that the service came up, behind an exception that was ``caught`` that the only process worked on for long.
+    """
     kept = _kept(seen)
     if any(n > line.number and each.text == line.text for n, each in kept.lines.items()):
         return False
     came_up = (each for n, each in kept.lines.items() if n > line.number and SERVES.search(each.text))
     up = noted and any(is_output(each) and not bad_end(each) for each in came_up)
-    return up or sum(n > line.number for n in kept.answered) >= STEADY
+    behind = [each for n, each in kept.work.items() if n > line.number and same_process(each, line)]
+    on = caught and not kept.is_of_many and steady(behind) >= _LONG
+    return up or on or sum(n > line.number for n in kept.answered) >= STEADY
 
 
 def done_later(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -451,7 +455,9 @@ def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
     """The number of the last line of a file that tells of anything bad, ``line`` or one below it."""
     told = (each.line.number for each in events if each.line.file == line.file and each.role is not Role.ADVICE)
     again = (n for n, each in kept.lines.items() if each.text == line.text)
-    return max([line.number, *kept.bad, *told, *again])
+    before = {shape(each.text) for n, each in kept.lines.items() if n < line.number} - {()}
+    bad = (n for n in kept.bad if n < line.number or shape(kept.lines[n].text) not in before)  # else it is no news
+    return max([line.number, *bad, *told, *again])
 
 
 def _of_writer(line: Line, other: Line) -> bool:

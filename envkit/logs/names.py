@@ -78,9 +78,9 @@ _NUMBERED = "|".join(
         # "pool.cu:88: driver status 802", "launch error 719 at step.cu:88": a place in a file of CUDA's own language
         rf"\.cuh?:\d{{1,5}}[\]):]{{0,2}} [^\n]{{0,40}}?\b(?i:error|status|rc|ret|code)[ :=]{{1,3}}"
         rf"{_NUMBER.format('placed')}{_WHOLE}",
-        rf"\b(?i:error|status)[ :=]{{1,3}}{_NUMBER.format('behind')} (?:in|at|from) \S{{1,200}}\.cuh?:\d",
+        rf"\b(?i:error|status)[ :=]{{1,3}}{_NUMBER.format('behind')}\)? (?:in|at|from) \S{{1,200}}\.cuh?:\d",
         # "libcuda init failure: 803", "cuda driver init failed" code=803, "panic: cuda: 46"
-        r"(?i:\b(?:lib)?cuda(?: driver)? init\w{0,12} (?:fail\w{0,4}|error))[\"',:;=( ]{1,4}"
+        r"(?i:\b(?:lib)?cuda(?: driver)?(?: library)? init\w{0,12} (?:fail\w{0,4}|error))[\"',:;=( ]{1,4}"
         rf"(?i:(?:code|rc|status|error|ret)[ :=]{{1,2}})?{_NUMBER.format('begun')}{_WHOLE}",
         rf"(?i:\b(?:panic|fatal|error|failed): cuda): {_NUMBER.format('raised')}{_WHOLE}",
     )

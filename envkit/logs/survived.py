@@ -30,6 +30,7 @@ from envkit.logs.ends import (
     bad_words,
     chain_of,
     holds,
+    in_passing,
     is_caught,
     is_output,
     is_reported,
@@ -126,6 +127,7 @@ _GOOD_END = re.compile(
     rf"|{STATUS_0}"
     r"|\b0 (?:failed|failures|errors)\b|\b(?:best|largest|selected|chosen|settled on)\b"
 )
+_LEVEL = re.compile(r"(?:WARN(?:ING)?|INFO|NOTICE)\b")
 _LEAD = 12  # characters with which lines of steady progress begin
 _THROWN = re.compile(
     r"(?:(?:[A-Za-z]\w{0,40}\.){2,12}[A-Za-z]{0,60}(?:Error|Exception)|Error): "
@@ -205,7 +207,7 @@ class _End:
             caught = is_caught(mine[0]) and ends_well(*where)
             caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
             caught = caught or begun_again(*where)
-            caught = caught or (is_noted(mine[0], whole) and answers_behind(trace.line, whole, noted=True))
+            caught = caught or (is_noted(mine[0], whole) and answers_behind(trace.line, whole, noted=True, caught=True))
             if (
                 (end is not None and end.speaks_for(trace.line) and _may_be(end, mine[0], trace, self.seen))
                 or caught
@@ -407,10 +409,20 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     if event.has("order") or (event.has("late") and event.category in INNOCENT):  # who was asked to end may end well
         return False
     own = next((trace for trace in traces if holds(trace, event.line)), None)
-    if own is not None and not is_caught(chain_of(own, traces)[0]):
+    if own is not None and not (is_caught(chain_of(own, traces)[0]) or _is_answered(own, seen)):
         return False
     last, first = extent(event.line, own, traces)
     return ends_well(last, first, (other for other in events if other is not event), traces, seen)
+
+
+def _is_answered(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether the line behind a traceback, of the same process and with a level that a logger gave it, says what is
+    done about it: behind one that nobody caught a Python says nothing more of its work."""
+    behind = (each for each in (*seen.head, *seen.tail, *seen.loud) if each.number == trace.line.number + 1)
+    said = next(behind, None)
+    if said is None or not (said.level or _LEVEL.match(said.text)) or not same_process(said, trace.line):
+        return False
+    return MET.search(said.text) is not None
 
 
 def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
@@ -428,13 +440,18 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     warned = {other.line.number for other in events if other.has("warning")}
     after = [each for n, each in sorted(lines.items()) if n > last]
     started = max((each.number for each in after if _STARTED_AGAIN.search(each.text)), default=0)
-    for each in after:
+    for at, each in enumerate(after, 1):
         if each.number <= started or each.number in warned or EXIT_0.search(each.text):
+            continue
+        if in_passing(each, len(after) - at):
             continue
         if ILL.search(each.text) or bad_end(each) or _SHUTS.search(each.text):
             return False
     said = [replace(each, text=each.text.lstrip()) if each.level else each for each in after]
-    mine = [each for each in said if is_output(each) and same_process(each, line) and not TRACKER.match(each.text)]
+    # where a log has but one rank, lines without it are of that one too
+    alone = len({each.rank for each in lines.values()} - {None}) < 2
+    mine = [replace(each, rank=line.rank) if alone else each for each in said]
+    mine = [each for each in mine if is_output(each) and same_process(each, line) and not TRACKER.match(each.text)]
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     before = any(n < first.number and is_output(each) for n, each in lines.items())
     if len(mine) < STEPS or not (before or line.level or not _RAISED.match(line.text)):
