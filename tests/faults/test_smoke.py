@@ -153,6 +153,7 @@ def test_a_run_that_is_killed_leaves_nothing(part: int) -> None:
         assert killed_after(line, seconds) == [], f"killed {seconds:.1f} s after line {line}"
 
 
+@pytest.mark.nightly  # half a minute; tests/test_payload_smoke.py asks nearly the same
 def test_a_test_of_ones_own_is_run_beside_the_suite(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(
