@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
@@ -87,6 +88,7 @@ _UNBOUND = frozenset({"huggingface-hub", "jax", "numpy", "transformers"})
 _SINCE = "2023-03-01"  # the month of torch 2.0; what is older is not read
 _SINCE_REQUIRE = "2023-01-01"
 _MOST_SDIST = 32 << 20
+_Row = TypeVar("_Row", TorchNeedRow, RequireRow)
 
 
 def today() -> str:
@@ -267,11 +269,20 @@ def _of_source(asked: Index, file: IndexFile) -> str:
 
 
 def needs(asked: Index, facts: Facts, packages: Sequence[str], say: Callable[[str], None]) -> list[TorchNeedRow]:
-    """The table anew: the rows of ``packages``, read now, among those that the table has of others."""
-    kept = [row for row in facts.torch_needs if row.package not in packages]
+    """The table of torch_need anew: the rows of ``packages``, read now, among those that it has of others."""
     fresh = [row for package in packages for row in need(asked, package, say)]
-    held = {(row.package, row.since, row.until, row.torch, row.note): row for row in facts.torch_needs}
-    same = [held.get((row.package, row.since, row.until, row.torch, row.note), row) for row in fresh]
+    return _anew(facts.torch_needs, fresh, packages)
+
+
+def _anew(table: Sequence[_Row], fresh: Sequence[_Row], packages: Sequence[str]) -> list[_Row]:
+    """A table with ``fresh`` rows of ``packages``; one that says what an old one says is left as it was."""
+
+    def says(row: _Row) -> str:
+        return as_line(replace(row, source="", seen=""))
+
+    held = {says(row): row for row in table}
+    kept = [row for row in table if row.package not in packages]
+    same = [held.get(says(row), row) for row in fresh]
     return sorted((*kept, *same), key=lambda row: (row.package, Version(row.since)))
 
 
@@ -320,12 +331,13 @@ def require(asked: Index, package: str, cache: Path | None, say: Callable[[str],
             kept = cache / f"{finals[version].name}.metadata" if cache else None
             try:
                 text = kept.read_text("utf-8") if kept and kept.exists() else asked.metadata(finals[version])
-                if kept:
-                    kept.write_text(text, "utf-8")
                 read[version] = asked_of(text)
             except EnvkitError as error:
                 say(f"{finals[version].name}: {error.message}")
                 read[version] = None
+            else:
+                if kept:
+                    files.write(kept, text)
         return read[version]
 
     minors: dict[tuple[int, ...], list[Version]] = {}
@@ -356,23 +368,18 @@ def _require_row(package: str, version: str, wants: Mapping[str, str]) -> Requir
 def requires(
     asked: Index, facts: Facts, packages: Sequence[str], cache: Path | None, say: Callable[[str], None]
 ) -> list[RequireRow]:
-    """The table anew: the rows of ``packages``, read now, among those that the table has of others."""
-    kept = [row for row in facts.requires if row.package not in packages]
+    """The table of require anew: the rows of ``packages``, read now, among those that it has of others."""
     fresh = [row for package in packages for row in require(asked, package, cache, say)]
-    held = {(row.package, row.since, row.until): row for row in facts.requires}
-    same = []
-    for row in fresh:
-        old = held.get((row.package, row.since, row.until))
-        same.append(old if old is not None and old.requires == row.requires else row)
-    return sorted((*kept, *same), key=lambda row: (row.package, Version(row.since)))
+    return _anew(facts.requires, fresh, packages)
 
 
-def _changed(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Lines of a table that are gone, then those that are new."""
-    return [
-        *(f"- {line}" for line in old if line not in set(new)),
-        *(f"+ {line}" for line in new if line not in set(old)),
-    ]
+def _renewed(name: str, old: Sequence[_Row], new: Sequence[_Row], facts: Facts, write: bool) -> list[str]:
+    """Lines of a table that are gone, then those that are new; with ``write`` it is the new one from then on."""
+    before, now = [as_line(row) for row in old], [as_line(row) for row in new]
+    if write:
+        files.write(facts.directory / f"{name}.jsonl", "".join(f"{line}\n" for line in now))
+    same = {*before} & {*now}
+    return [f"{sign} {line}" for sign, lines in (("-", before), ("+", now)) for line in lines if line not in same]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -385,6 +392,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     facts = load()
     told: list[str] = []
+    say = partial(print, file=sys.stderr)
     try:
         asked = index.configured(BUDGET_S)
         if options.what in ("all", "torch"):
@@ -393,18 +401,12 @@ def main(arguments: Sequence[str]) -> int:
             told += versions(asked, facts)
         if options.what in ("all", "need"):
             names = options.names if options.what == "need" and options.names else PACKAGES
-            rows = needs(asked, facts, names, lambda line: print(line, file=sys.stderr))
-            new, old = [as_line(row) for row in rows], [as_line(row) for row in facts.torch_needs]
-            told += _changed(old, new)
-            if options.write:
-                files.write(facts.directory / "torch_need.jsonl", "".join(f"{line}\n" for line in new))
+            rows = needs(asked, facts, names, say)
+            told += _renewed("torch_need", facts.torch_needs, rows, facts, options.write)
         if options.what in ("all", "require"):
             names = options.names if options.what == "require" and options.names else BOUND
-            bounds = requires(asked, facts, names, options.cache, lambda line: print(line, file=sys.stderr))
-            new, old = [as_line(row) for row in bounds], [as_line(row) for row in facts.requires]
-            told += _changed(old, new)
-            if options.write:
-                files.write(facts.directory / "require.jsonl", "".join(f"{line}\n" for line in new))
+            bounds = requires(asked, facts, names, options.cache, say)
+            told += _renewed("require", facts.requires, bounds, facts, options.write)
     except EnvkitError as error:
         print(f"{error.message}; {error.fix}", file=sys.stderr)
         return 3

@@ -285,9 +285,9 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
                 return f"it went on after it stood still: {stood[0]}"
         crashed = ran.crashed()
         return told.deaths(crashed, ran.exit) if crashed else ""
-    story, explanation = told.explained(texts, session.facts)
-    session.state = replace(state, stories={**state.stories, name: story})
+    session.state = replace(state, stories={**state.stories, name: told.read(texts)})
     if name == "no-cache" and session.state.device and not state.device and not ran.succeeded:
+        explanation = told.explained(texts, session.facts)[1]
         session.state = replace(session.state, explanation=explanation, hidden=True)
     if name == "package-checks":
         return _learn_package(session, ran, texts)
@@ -540,11 +540,8 @@ def _of_the_first_run(
         own = stacks.own_line(raised)
         if own and not python and not crashed and f"{own.file.rpartition('/')[2]}:{own.line}" not in cause:
             cause += stacks.at("; raised at", raised)
-        if (
-            state.numbers
-            and not state.device
-            and (varied := told.varied([_message(ran) for ran in state.runs.values()]))
-        ):
+        messages = [message for _, message in filter(None, map(_exception, state.runs.values()))]
+        if state.numbers and not state.device and (varied := told.varied(messages)):
             return Verdict.FOUND, f"{cause}; {varied}", said.category, said.cause, told.ORDERED
         if state.placed:
             return (
@@ -560,9 +557,10 @@ def _of_the_first_run(
     return _without_words(session)
 
 
-def _message(ran: CommandRun) -> str:
-    """What the first exception that ended a Python of a run says."""
-    return next((str(event.get("message", "")) for event in ran.events if event["event"] == "exception"), "")
+def _exception(ran: CommandRun) -> tuple[str, str] | None:
+    """The kind and the message of the first exception that ended a Python of a run; None where none did."""
+    event = next((each for each in ran.events if each["event"] == "exception"), None)
+    return None if event is None else (str(event.get("kind", "")), str(event.get("message", "")))
 
 
 def _category(said: Explanation | None) -> str:
@@ -580,9 +578,9 @@ def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
     if state.failed:
         return _unexplained(first, state.explanation, state.inside)
     for name, ran in state.runs.items():
-        event = next((each for each in ran.events if each["event"] == "exception"), None)
-        if ran.ended == "exited" and ran.exit and event:  # of what came after it no tool has seen anything
-            kind, message = str(event.get("kind", "")), str(event.get("message", ""))
+        raised = _exception(ran)
+        if ran.ended == "exited" and ran.exit and raised:  # of what came after it no tool has seen anything
+            kind, message = raised
             said = f"{kind}: {message}".partition("\n")[0][:300]
             cause = f"the command succeeded as it is, and failed in the stage {name}: {said}"
             fix = told.ORDERED if stages.of_numbers(kind, message) else f"see why it fails there: {name}/output.txt"

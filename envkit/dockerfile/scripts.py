@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from envkit.dockerfile import makefile, shell, system
@@ -42,9 +42,7 @@ def started(command: Command, files: Files, unread: list[Unread], depth: int = 0
             recipe_line = shell.commands(line, command.env, makefile.folder(command), read=reader(files))
             if not recipe_line.complete:
                 unread.append(Unread(f"the line {line.span(0, 0).place}", NO_END, command.span))
-            for each in recipe_line.commands:
-                certain = each if (sure and command.sure) or not each.sure else replace(each, sure=False)
-                yield from started(certain, files, unread, depth + 1)
+            yield from _followed(recipe_line.commands, sure and command.sure, files, unread, depth)
         return
     found = _script(command, files) if depth < _DEEPEST else None
     if found is None:
@@ -65,9 +63,15 @@ def started(command: Command, files: Files, unread: list[Unread], depth: int = 0
     )
     if not script.complete:
         unread.append(Unread(text.path, NO_END, command.span))
-    for each in script.commands:
-        certain = each if command.sure or not each.sure else replace(each, sure=False)
-        yield from started(certain, files, unread, depth + 1)
+    yield from _followed(script.commands, command.sure, files, unread, depth)
+
+
+def _followed(
+    commands: Iterable[Command], sure: bool, files: Files, unread: list[Unread], depth: int
+) -> Iterator[Command]:
+    """What the commands of a script start in turn; none of them is sure where it is not sure that they run."""
+    for each in commands:
+        yield from started(each if sure or not each.sure else replace(each, sure=False), files, unread, depth + 1)
 
 
 def _script(command: Command, files: Files) -> tuple[str, int, FileText] | None:
@@ -87,8 +91,7 @@ def _script(command: Command, files: Files) -> tuple[str, int, FileText] | None:
         return None
     path = path if "/" in path else f"{_LOCAL}/{path}"
     found = files.read(path, command.cwd)
-    shells = not isinstance(found, str) and _FOR_A_SHELL.match(found.text)
-    return (path, at, found) if shells and not isinstance(found, str) else None
+    return None if isinstance(found, str) or not _FOR_A_SHELL.match(found.text) else (path, at, found)
 
 
 _placed_text = lru_cache(maxsize=64)(Text.of)  # a script is started again and again, with other arguments

@@ -458,13 +458,7 @@ class Facts:
 
     @cached_property
     def _requires_of(self) -> tuple[Mapping[str, tuple[RequireRow, ...]], ...]:
-        tables = []
-        for rows in (self.requires, self.require_uses):
-            found: dict[str, tuple[RequireRow, ...]] = {}
-            for row in rows:
-                found[row.package] = (*found.get(row.package, ()), row)
-            tables.append(found)
-        return tuple(tables)
+        return by_package(self.requires), by_package(self.require_uses)
 
     def milestone(self, name: str) -> MilestoneRow:
         """Since when something is otherwise; raises KeyError for a name that has no row."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from envkit.facts.rows import TorchNeedRow, WideNeedRow, read_line, read_table_once
 
@@ -12,9 +13,17 @@ from envkit.facts.rows import TorchNeedRow, WideNeedRow, read_line, read_table_o
 ANY_TORCH, NO_TORCH = "asks for any torch", "asks for no torch"
 
 
-def by_package(rows: Iterable[TorchNeedRow]) -> Mapping[str, tuple[TorchNeedRow, ...]]:
+class _OfPackage(Protocol):
+    @property
+    def package(self) -> str: ...
+
+
+OfPackage = TypeVar("OfPackage", bound=_OfPackage)
+
+
+def by_package(rows: Iterable[OfPackage]) -> Mapping[str, tuple[OfPackage, ...]]:
     """Rows by their package, in their order."""
-    found: dict[str, list[TorchNeedRow]] = {}
+    found: dict[str, list[OfPackage]] = {}
     for row in rows:
         found.setdefault(row.package, []).append(row)
     return {name: tuple(of) for name, of in found.items()}

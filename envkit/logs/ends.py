@@ -200,6 +200,11 @@ def holds(trace: Traceback, line: Line) -> bool:
     return trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 1
 
 
+def trace_of(line: Line, traces: Sequence[Traceback]) -> Traceback | None:
+    """The traceback that a line stands in; None where it stands in none."""
+    return next((trace for trace in traces if holds(trace, line)), None)
+
+
 def leads(line: Line, trace: Traceback) -> bool:
     """Whether it is the program's own line that introduces a traceback."""
     return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None

@@ -31,8 +31,10 @@ from envkit.logs.ends import (
     service,
     stays,
     tag_of,
+    trace_of,
 )
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
+from envkit.logs.segments import of_failed_tests
 from envkit.logs.steady import WATCHED, goes_on, is_of_many, listed, names, replaced, shape, steady, work
 
 # a command that was typed: in Python, in a shell
@@ -82,7 +84,7 @@ def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Tr
     """Whether who met an error writes on as before, so that it, or what took its place, goes on with its work."""
     if event.role not in (Role.ROOT, Role.CASCADE) or event.line.source == "kernel" or event.has("order"):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     chain = [] if own is None else chain_of(own, traces)
     if chain and ends_process(chain[0], seen):
         return False
@@ -195,7 +197,7 @@ def answered_on(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bo
     it came later."""
     if event.role is not Role.ROOT or event.line.source == "kernel" or stays(event) or event.has("late"):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if own is not None and not is_noted(chain_of(own, traces)[0], seen):
         return False
     return answers_behind(event.line if own is None else own.line, seen, noted=True, caught=own is not None)
@@ -213,17 +215,20 @@ def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False, caught: b
     kept = _kept(seen)
     if any(n > line.number and each.text == line.text for n, each in kept.lines.items()):
         return False
-    came_up = (each for n, each in kept.lines.items() if n > line.number and SERVES.search(each.text))
-    up = noted and any(is_output(each) and not bad_end(each) for each in came_up)
-    behind = [each for n, each in kept.work.items() if n > line.number and same_process(each, line)]
-    on = caught and not kept.is_of_many and steady(behind) >= _LONG
-    return up or on or sum(n > line.number for n in kept.answered) >= STEADY
+    if sum(n > line.number for n in kept.answered) >= STEADY:
+        return True
+    behind = [each for n, each in kept.lines.items() if n > line.number] if noted else []
+    if any(SERVES.search(each.text) and is_output(each) and not bad_end(each) for each in behind):
+        return True
+    if not caught or kept.is_of_many:
+        return False
+    return steady([each for each in behind if each.number in kept.work and same_process(each, line)]) >= _LONG
 
 
 def done_later(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether what a logger's line says of a traceback is said again with another number and no error, as "part 3
     attempt 2" behind "part 3 attempt 1": the part was tried again, whatever else went wrong."""
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if event.role is not Role.ROOT or stays(event) or own is None:
         return False
     kept = _kept(seen)
@@ -253,7 +258,7 @@ def _over_its_trace(
     """What ``asked`` says of an error from the first line of its tracebacks to the last."""
     if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
         return False
-    last, first = extent(event.line, next((trace for trace in traces if holds(trace, event.line)), None), traces)
+    last, first = extent(event.line, trace_of(event.line, traces), traces)
     return asked(last, first, [other for other in events if other is not event], traces, seen)
 
 
@@ -362,6 +367,7 @@ class _Kept:
     """The lines that are known of a file, by their numbers, without what a logger's level is padded with."""
 
     def __init__(self, seen: FileSeen) -> None:
+        self._seen = seen
         found = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud)}
         self.lines = {
             n: replace(each, text=each.text.lstrip()) if each.level or each.clock else each for n, each in found.items()
@@ -387,6 +393,11 @@ class _Kept:
     def answered(self) -> list[int]:
         """The numbers of lines that tell of a request that was answered, and not to who only watches."""
         return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw) and not WATCHED.search(each.raw)]
+
+    @cached_property
+    def failed_tests(self) -> frozenset[int]:
+        """The numbers of lines that a stream of tests tells of those that failed."""
+        return frozenset(of_failed_tests(self._seen))
 
     @cached_property
     def named(self) -> int:
@@ -508,6 +519,11 @@ def of_kill(event: Event, events: Sequence[Event], traces: Sequence[Traceback], 
         return False
     before = (each for each in (*seen.head, *seen.tail) if each.number < event.line.number)
     return any(_KILLS.search(each.raw) and each.source != "kernel" for each in before)
+
+
+def is_of_failed_test(line: Line, seen: FileSeen) -> bool:
+    """Whether a stream of tests tells a line of a test that failed."""
+    return line.number in _kept(seen).failed_tests
 
 
 def is_row(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:

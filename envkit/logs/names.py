@@ -21,29 +21,18 @@ from envkit.records import dataclass
 _TABLES = Path(__file__).parent / "tables"
 
 ANCHORS = (
-    *("cudaerror", "cuda_error_", "hiperror", "ncclunhandledcudaerror", "ncclremoteerror", "ncclsystemerror"),
-    *("ncclinternalerror", "ncclinvalidusage", "cusolver_status_", "cusparse_status_"),
-    *("curand_status_", "cufft_", "nvrtc_error_"),
+    "cudaerror", "cuda_error_", "hiperror", "ncclunhandledcudaerror", "ncclremoteerror", "ncclsystemerror",
+    "ncclinternalerror", "ncclinvalidusage", "cusolver_status_", "cusparse_status_", "curand_status_", "cufft_",
+    "nvrtc_error_",
     # of numbers
-    *("cuda error", "cuda failure", "cuda driver", "cuda runtime", "cuda api", "cuda call", "cuda return"),
-    *("cuda failed", "cuda status", "cuda_status", "hip error", "hip return", "curesult", "cuinit"),
-    *(".cu:", ".cuh:", "cuda init", "libcuda init", "panic: cuda", "fatal: cuda", "error: cuda", "failed: cuda"),
-    *(
-        "cumem",
-        "cuctx",
-        "cudevice",
-        "custream",
-        "cumodule",
-        "culaunch",
-        "cuevent",
-        "culibrary",
-        "cugraph",
-        "call to cu",
-    ),
-    *("cudamalloc", "cudamem", "cudadevice", "cudastream", "cudalaunch", "cudaget", "cudaset", "cudafree"),
-    *("cudaevent", "cudahost", "cudagraph", "cudathread", "hipmalloc", "hipmem", "hipdevice", "hipstream"),
-    *("hiplaunch", "hipget", "hipset", "hipmodule", "hipinit", "hipevent", "hipfree"),
-)
+    "cuda error", "cuda failure", "cuda driver", "cuda runtime", "cuda api", "cuda call", "cuda return", "cuda failed",
+    "cuda status", "cuda_status", "cuda init", "hip error", "hip return", "curesult", "cuinit", ".cu:", ".cuh:",
+    "panic: cuda", "fatal: cuda", "error: cuda", "failed: cuda",
+    "cumem", "cuctx", "cudevice", "custream", "cumodule", "culaunch", "cuevent", "culibrary", "cugraph", "call to cu",
+    "cudamalloc", "cudamem", "cudadevice", "cudastream", "cudalaunch", "cudaget", "cudaset", "cudafree", "cudaevent",
+    "cudahost", "cudagraph", "cudathread", "hipmalloc", "hipmem", "hipdevice", "hipstream", "hiplaunch", "hipget",
+    "hipset", "hipmodule", "hipinit", "hipevent", "hipfree",
+)  # fmt: skip
 """Stretches, in small letters, one of which every line holds that names an error so."""
 
 # what escapes an end of a line within a string is no part of a name
@@ -192,13 +181,11 @@ def is_value(lead: str, rest: str) -> bool:
 
 def spoken_of(lead: str, rest: str) -> bool:
     """Whether what stands before an error's name and behind it only speaks of the error."""
-    return any(
-        (
-            *(shape.match(lead) for shape in (_SOURCE, _COMMAND, _OF_A_TEST)),
-            *(shape.search(lead) for shape in (_COMPARES, _VARIABLE, _MAY, _HANDLED)),
-            *(shape.match(rest) for shape in (_ENUMERATED, _DESCRIBED)),
-        )
-    )
+    if any(shape.match(lead) for shape in (_SOURCE, _COMMAND, _OF_A_TEST)):
+        return True
+    if any(shape.search(lead) for shape in (_COMPARES, _VARIABLE, _MAY, _HANDLED)):
+        return True
+    return any(shape.match(rest) for shape in (_ENUMERATED, _DESCRIBED))
 
 
 def _known(text: str, table: _Table) -> Iterator[tuple[re.Match[str], int]]:

@@ -219,6 +219,6 @@ def falls_short(seen: FileSeen) -> bool:
 
 @lru_cache(1 << 6)
 def _is_short(said: str) -> bool:
-    if _as_few_as_may(said) is not None:
-        return not _as_few_as_may(said)
+    if (few := _as_few_as_may(said)) is not None:
+        return not few
     return _FEWER.search(said) is not None or (_LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE)

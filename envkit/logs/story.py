@@ -296,10 +296,10 @@ def _without_source(reading: Reading) -> Reading:
     roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
     roots += [line.text for seen in reading.files for line in seen.loud]
     cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
-    known = {
-        seen.name: [event.line for event in reading.events if event.line.file == seen.name] for seen in reading.files
-    }
-    mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen, known[seen.name]))}
+    known: dict[str, list[Line]] = {}
+    for event in reading.events:
+        known.setdefault(event.line.file, []).append(event.line)
+    mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen, known.get(seen.name, ())))}
     many = len({event.category for event in reading.events if event.role is Role.ROOT}) >= _MANY
     if not code and not passed and not tested and not cited and not greeted and not mute and not many:
         return reading
@@ -333,7 +333,8 @@ def _without_source(reading: Reading) -> Reading:
             of_tests = of_tests and began[line.file] <= line.number
         return of_tests
 
-    failed = {(seen.name, number) for seen in reading.files for number in of_failed_tests(seen)}
+    told = (seen for seen in reading.files if seen.name in known)
+    failed = {(seen.name, number) for seen in told for number in of_failed_tests(seen)}
 
     def settled(event: Event) -> Event:
         if (event.line.file, event.line.number) in failed:

@@ -39,6 +39,7 @@ from envkit.logs.ends import (
     service,
     stays,
     tag_of,
+    trace_of,
 )
 from envkit.logs.goes_on import (
     answered_on,
@@ -50,6 +51,7 @@ from envkit.logs.goes_on import (
     ends_process,
     extent,
     is_noted,
+    is_of_failed_test,
     is_row,
     of_kill,
     open_end,
@@ -62,7 +64,6 @@ from envkit.logs.goes_on import (
 )
 from envkit.logs.outcome import GoodEnd, falls_short, good_end
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
-from envkit.logs.segments import of_failed_tests
 
 # what a program prints at each of its steps
 _STEP = re.compile(
@@ -230,7 +231,7 @@ class _End:
         counts."""
         if not end.speaks_for(event.line) or event.role not in (Role.ROOT, Role.CASCADE) or event.has("order"):
             return False
-        own = next((trace for trace in self.traces if holds(trace, event.line)), None)
+        own = trace_of(event.line, self.traces)
         if own is not None and not _may_be(end, chain_of(own, self.traces)[0], own, self.seen):
             return False
         row = _OF_TREE.match(event.line.text) is not None
@@ -333,7 +334,7 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     lasting = event.role is not Role.ROOT or (event.category in INNOCENT and not _only_noted(event.line))
     if lasting or any(event.has(trait) for trait in ("late", "warning")):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if own is not None and ends_process(chain_of(own, traces)[0], seen):
         return False
     at = event.line.number
@@ -367,7 +368,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return False
     if _fell_silent(event.line, seen) or falls_short(seen) or OF_TESTS.search(event.signature.id):
         return False
-    if event.line.number in of_failed_tests(seen):
+    if is_of_failed_test(event.line, seen):
         return False
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
@@ -386,7 +387,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
 def _child_outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether who speaks before a traceback, behind a name in brackets, speaks on after it of its work to the end."""
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if event.role is not Role.ROOT or own is None or own.first.level:
         return False
     at = own.line.number
@@ -408,7 +409,7 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
         return False
     if event.has("order") or (event.has("late") and event.category in INNOCENT):  # who was asked to end may end well
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if own is not None and not (is_caught(chain_of(own, traces)[0]) or _is_answered(own, seen)):
         return False
     last, first = extent(event.line, own, traces)
@@ -552,7 +553,7 @@ def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Trace
     service of it ended with 0."""
     if event.role is not Role.ROOT or event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     at = event.line.number if own is None else own.line.number
     return works_again(at, service(event.line), traces, seen, (each for each in events if each is not event))
 
@@ -577,7 +578,7 @@ def _overtaken(event: Event, events: Sequence[Event], traces: Sequence[Traceback
         return False
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     at = event.line.number if own is None else own.line.number + own.message.count("\n")
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if not later or not all(same_process(trace.line, event.line) for trace in later):
@@ -631,7 +632,7 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return False
     if event.line.source == "kernel" or event.category.startswith(_OF_TOOLS):
         return False
-    own = next((trace for trace in traces if holds(trace, event.line)), None)
+    own = trace_of(event.line, traces)
     if own is not None and not is_reported(chain_of(own, traces)[0], seen):
         return False
     at = event.line.number if own is None else own.line.number

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from fnmatch import fnmatch
+from pathlib import PurePosixPath
 
 from envkit.dockerfile.files import absolute
 from envkit.dockerfile.tree import cloned, mounts
@@ -69,8 +70,7 @@ def kept(step: Step) -> Iterator[Kept]:
     told: set[str] = set()
     for at, command in enumerate(step.commands):
         for one in _written(command, step.commands[at - 1] if at else None, lent):
-            home = command.env.get("HOME") or "/root"
-            file = absolute(re.sub(r"^~(?=/)", home, one.file), command.cwd)
+            file = _path(one.file, command)
             held = _NO_LAYER.match(file) or any(file == each or file.startswith(f"{each}/") for each in lent.elsewhere)
             if not held and file not in told and not _taken_back(file, one, step.commands[at + 1 :]):
                 told.add(file)
@@ -147,6 +147,7 @@ def _into(target: str, source: str) -> str:
 def _taken_back(file: str, one: Kept, behind: Sequence[Command]) -> bool:
     """Whether a later command of the same RUN removes the file, a folder above it, or the entry."""
     undo = next((undo for begin, path, undo in _KEEPERS if path == one.file), None)
+    above = list(map(str, PurePosixPath(file).parents))[:-1]
     for command in behind:
         line = " ".join(word.raw for word in command.words)
         if undo is not None and undo.search(line):
@@ -155,16 +156,18 @@ def _taken_back(file: str, one: Kept, behind: Sequence[Command]) -> bool:
             return True
         if command.program in ("rm", "shred", "unlink", "truncate", "find"):
             for word in command.args:
-                path = absolute(re.sub(r"^~(?=/|$)", command.env.get("HOME") or "/root", word), command.cwd)
-                if path == file or file.startswith(f"{path.rstrip('/')}/") or fnmatch(file, path):
-                    return True
-                if any(fnmatch(above, path) for above in _above(file)):
+                path = _path(word, command)
+                if (
+                    path == file
+                    or file.startswith(f"{path.rstrip('/')}/")
+                    or any(fnmatch(each, path) for each in (file, *above))
+                ):
                     return True
         if any(r.op in (">", ">|") and absolute(r.target.text, command.cwd) == file for r in command.redirects):
             return True
     return False
 
 
-def _above(path: str) -> Iterator[str]:
-    while (path := posixpath.dirname(path)) not in ("", "/"):
-        yield path
+def _path(word: str, command: Command) -> str:
+    """The path of a file that a command names, with its user's home in place of the tilde."""
+    return absolute(re.sub(r"^~(?=/|$)", command.env.get("HOME") or "/root", word), command.cwd)
