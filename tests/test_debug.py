@@ -31,10 +31,10 @@ def run(tmp_path: Path) -> Run:
     """Debugs a command into a new folder; ``steps`` are checked against the schema each time."""
     number = 0
 
-    def debugged(argv: Sequence[str], quiet_s: float = 0.0, stage_s: float = 30.0, **more: Any) -> DebugReport:
+    def debugged(argv: Sequence[str], quiet_s: float = 0.0, stage_s: float = 300.0, **more: Any) -> DebugReport:
         nonlocal number
         number += 1
-        request = debug.DebugRequest(tuple(argv), 60.0, stage_s, quiet_s, folder=tmp_path / f"debug-{number}", **more)
+        request = debug.DebugRequest(tuple(argv), 600.0, stage_s, quiet_s, folder=tmp_path / f"debug-{number}", **more)
         made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
         jsonschema.validate(json.loads(render.document(made)), SCHEMA)
         assert (tmp_path / f"debug-{number}" / "report.json").read_text() == render.document(made)
@@ -232,14 +232,14 @@ def test_what_a_command_leaves_behind_does_not_stay(run: Run) -> None:
 
 def test_a_flood_is_kept_by_its_head_and_its_tail(tmp_path: Path) -> None:
     script = "echo first; yes | head -c 30000000; echo last"
-    ran = job.run(job.LocalMachine(), ["sh", "-c", script], tmp_path / "flood", budget_s=30, most_bytes=1 << 20)
+    ran = job.run(job.LocalMachine(), ["sh", "-c", script], tmp_path / "flood", budget_s=300, most_bytes=1 << 20)
     text = ran.text()
     assert ran.output_bytes == 30000011 and ran.output.stat().st_size < 1200000
     assert text.startswith("first\n") and text.endswith("last\n") and f"left out {ran.lost_bytes} bytes" in text
 
 
 def test_stdin_is_closed_and_streams_are_in_order(tmp_path: Path) -> None:
-    ran = job.run(job.LocalMachine(), ["sh", "-c", "cat; echo a; echo b >&2; echo c"], tmp_path / "in", budget_s=10)
+    ran = job.run(job.LocalMachine(), ["sh", "-c", "cat; echo a; echo b >&2; echo c"], tmp_path / "in", budget_s=300)
     assert (ran.exit, ran.text()) == (0, "a\nb\nc\n")
 
 
@@ -248,13 +248,13 @@ def test_the_companion_hands_over_to_the_place_s_own_sitecustomize(tmp_path: Pat
     site.mkdir()
     (site / "sitecustomize.py").write_text("import builtins\nbuiltins.own = 'own'\n")
     program = python(tmp_path, "import sys\nprint(own, sys.modules['sitecustomize'].__file__)\nprint(sys.path)\n")
-    ran = job.run(job.LocalMachine(), program, tmp_path / "run", budget_s=10, environ={"PYTHONPATH": str(site)})
+    ran = job.run(job.LocalMachine(), program, tmp_path / "run", budget_s=300, environ={"PYTHONPATH": str(site)})
     assert ran.exit == 0 and ran.text().startswith(f"own {site}") and str(job.COMPANION) not in ran.text()
     assert [event["how"] for event in ran.events if event["event"] == "start"] == ["exec"]
 
 
 def test_without_one_python_starts_without_a_word(tmp_path: Path) -> None:
-    ran = job.run(job.LocalMachine(), python(tmp_path, "print('x')"), tmp_path / "run", budget_s=10)
+    ran = job.run(job.LocalMachine(), python(tmp_path, "print('x')"), tmp_path / "run", budget_s=300)
     assert ran.text() == "x\n"
 
 
@@ -501,7 +501,7 @@ def test_the_line_of_python_that_launches_a_kernel_is_found_by_cupti(tmp_path: P
     for target in (folder / "libcupti.so.13", tmp_path / "libcuda.so.1"):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
     argv = python(tmp_path, LAUNCHES)
-    ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=20, launches=("scale",))
+    ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=300, launches=("scale",))
     assert (ran.exit, ran.text()) == (0, "")
     (subscribed,) = [event for event in ran.events if event["event"] == "launches"]
     assert subscribed["trouble"] == "" and subscribed["library"].endswith("libcupti.so.13")
@@ -520,7 +520,7 @@ def test_cupti_is_asked_when_torch_starts_cuda_and_not_before(tmp_path: Path) ->
         (tmp_path / name).write_text(text)
 
     def told(text: str, folder: str) -> list[Any]:
-        ran = job.run(job.LocalMachine(), python(tmp_path, text), tmp_path / folder, budget_s=20, launches=("scale",))
+        ran = job.run(job.LocalMachine(), python(tmp_path, text), tmp_path / folder, budget_s=300, launches=("scale",))
         assert ran.exit == 0, ran.text()
         return [event for event in ran.events if event["event"] == "launches"]
 
