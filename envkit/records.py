@@ -42,6 +42,7 @@ else:
 
         def made(cls: type) -> type:
             own = {name for name, value in vars(cls).items() if value is not None}  # None: of `__hash__`, by `__eq__`
+            cls.__doc__ = cls.__doc__ or cls.__name__  # or it is asked of inspect.signature, which costs 15 ms at first
             new = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
             for name, method in _methods(new, frozen, eq, repr).items():
                 if name not in own:
@@ -140,9 +141,11 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
         )
         for one in dataclasses.fields(cls)
     ]
-    after = {"__post_init__": None} if hasattr(cls, "__post_init__") else {}  # that it is called is all that counts
+    own: dict[str, Any] = {"__doc__": cls.__doc__}
+    if hasattr(cls, "__post_init__"):
+        own["__post_init__"] = None  # that it is called is all that counts
     twin = dataclasses.make_dataclass(
-        cls.__name__, fields, namespace=after, frozen=frozen, slots=True, eq=False, repr=False
+        cls.__name__, fields, namespace=own, frozen=frozen, slots=True, eq=False, repr=False
     )
     made: Callable[..., None] = vars(twin)["__init__"]
     return made

@@ -6,7 +6,6 @@ disagree on.  None is "not read" and never a default; an empty tuple is "read, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -848,14 +847,17 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         try:
             rows.append(read_line(kind, line))
-        except (ValueError, msgspec.ValidationError) as error:
+        except (ValueError, msgspec.DecodeError) as error:
             raise ValueError(f"{path.name}:{number}: {error}") from error
     return tuple(rows)
 
 
+_wanted = cache(columns)
+
+
 def read_line(kind: type[Row], line: str) -> Row:
-    """The row of one line; raises ValueError where it does not fit the row's type."""
-    data, wanted = json.loads(line), columns(kind)
+    """The row of one line; raises ValueError or msgspec.DecodeError where it does not fit the row's type."""
+    data, wanted = msgspec.json.decode(line, type=dict[str, Any]), _wanted(kind)
     if data.keys() != set(wanted):
         raise ValueError(f"its fields are {', '.join(data)}, expected {', '.join(wanted)}")
     return msgspec.convert(data, kind, dec_hook=_version)
