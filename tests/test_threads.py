@@ -20,7 +20,20 @@ def threads(name: str) -> dict[str, dict[str, Any]]:
     return {each["address"]: each for each in tomllib.loads(text)["thread"]}
 
 
-ORDER = ("known", "unseen", "beyond", "varied", "pinned", "novel", "fresh", "last", "recent", "sight", "newest")
+ORDER = (
+    "known",
+    "unseen",
+    "beyond",
+    "varied",
+    "pinned",
+    "novel",
+    "fresh",
+    "last",
+    "recent",
+    "sight",
+    "newest",
+    "strange",
+)
 PARTS = {name: threads("threads" if name == "known" else f"threads-{name}") for name in ORDER}
 KNOWN = PARTS["known"]
 THREADS = {address: thread for part in PARTS.values() for address, thread in part.items()}
@@ -61,6 +74,7 @@ def test_unseen_threads_are_others() -> None:
         "recent": 20,
         "sight": 29,
         "newest": 20,
+        "strange": 20,
     }
     assert {name: len(part) for name, part in PARTS.items() if len(part) < least.get(name, 0)} == {}
     assert sum(map(len, PARTS.values())) == len(THREADS)
