@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from envkit.dockerfile import options
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_install, variant_of, wins
 from envkit.facts import NO_TORCH, Facts
 from envkit.judging.checks import _cuda_stack as stack
@@ -307,16 +308,18 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             mates[install.name] = install
     fixed = [mate for mate in mates.values() if mate.version and not mate.url]
     alone = [mate for mate in mates.values() if _of_no_torch(dockerfile, mate, torch)]
-    left = list(_left_behind(dockerfile, list(mates.values()), torch, facts))
+    left = [*_left_behind(dockerfile, list(mates.values()), torch, facts), *_left_of_base(dockerfile, torch, facts)]
     skip_if(not fixed and not alone and not left, "no version of torchvision or torchaudio is pinned")
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
         raise Skip("NVIDIA builds the torch of its images from its own sources")
+    yield from left
     if torch.version.missing or torch.version.value is None:
+        if left:
+            return
         raise Skip("no exact version of torch is given, so the installer takes the one that fits")
     yield from _newest_alone(alone, torch, facts)
-    yield from left
     open_ = ""
     for mate in fixed:
         torch = _met_by(mate, dockerfile) or torch
@@ -402,6 +405,63 @@ def _left_behind(dockerfile: Dockerfile, mates: list[Install], torch: Torch, fac
 
 # What requires a torchvision or torchaudio of its own.
 _BRING_MATES = options.names("vllm sglang fastai")
+# What requires a torchvision: of one command with a torch it takes the one that fits, of a later one the torch of the
+# torchvision that is there.  Source: Requires-Dist of their newest releases, by package.
+_REQUIRE_TORCHVISION = options.names(
+    "anomalib audiocraft autogluon basicsr clean-fid clip clip-anytorch clip-interrogator colpali-engine "
+    "controlnet-aux docling docling-ibm-models easyocr effdet facenet-pytorch facexlib fastai gfpgan "
+    "groundingdino image-reward invokeai k-diffusion kornia-moons lerobot llava lmdeploy lpips mineru monai "
+    "nerfstudio open-clip-torch python-doctr pytorch-fid pytorchvideo realesrgan rfdetr robomimic sam-2 "
+    "segmentation-models-pytorch sglang spandrel super-gradients timm torch-fidelity torchgeo torchxrayvision "
+    "transparent-background ultralytics unsloth unsloth-zoo unstructured unstructured-inference vllm whisperx "
+    "xtuner yolov5"
+)
+
+
+def _left_of_base(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Iterator[Finding]:
+    """The torchvision of PyTorch's or NVIDIA's image, which stays where another torch takes the place of the image's.
+
+    pip minds what is installed only so far as the command names it: it says that the two do not fit, and goes on.
+    Source: the Dockerfile of PyTorch's images, and NVIDIA's release notes: each holds a torchvision for its torch.
+    """
+    base, one, old = dockerfile.base, torch.install, stack.said(dockerfile.base.torch)
+    nvidia = base.family == "ngc" and base.repository.endswith("nvidia/pytorch")
+    if one is None or not old or not base.sure or not (base.family == "pytorch" or nvidia):
+        return
+    elsewhere = one.prefix not in ("", "/opt/conda", *(("/usr", "/usr/local") if nvidia else ()))
+    if elsewhere or one.url or one.locked or nightly(one) or "--target" in one.options or dockerfile.unread:
+        return
+    if not one.sure or one.manager not in ("pip", "uv"):
+        return
+    brought = _REQUIRE_TORCHVISION | {"torchvision"}
+    if any(
+        each.name in brought or each.url for each in dockerfile.installs if each.manager != "apt" and each is not one
+    ):
+        return
+    if any(each.name == "torchvision" for step in dockerfile.steps for each in step.removals) or one.name in brought:
+        return
+    new = torch.version.value or _renewed(one, old, facts)
+    if not re.fullmatch(r"[\d.]+", new) or (not nvidia and _numbers(new)[:2] == _numbers(old)[:2]):
+        return
+    row = fit.default_build(new, facts)
+    yield warning(
+        f"{base.reference} holds the torchvision of its torch {old}, and torch {new} is put in that one's place, "
+        "beside which it cannot be imported",
+        torch.span,
+        {f"torch {old}": base.span.place, f"torch {new}": torch.version.via or (fit.cited(row) if row else "")},
+        f"install the torchvision of torch {new} in the same command, or keep the base's torch",
+    )
+
+
+def _renewed(one: Install, old: str, facts: Facts) -> str:
+    """The release that an installer puts in the place of an older one that it is not content with, "" where it may be
+    content."""
+    renewing = {"--upgrade", "--force-reinstall", "--reinstall"} & one.options
+    if one.name != "torch" or one.version or not (renewing or allows(one.specifier, old) is False):
+        return ""
+    if one.extra_indexes or one.find_links or (one.index and not variant_of(one.index)):
+        return ""
+    return newest_for(one, variant_of(one.index) or None, facts)
 
 
 def _newest_alone(mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:
