@@ -46,6 +46,9 @@ QUIET_S = 120.0
 _LEAST_S = 5.0  # a stage after the first with less time than this is not begun
 _MOST_CHILDREN = 200  # in the report, those that crashed first
 _TAIL_BYTES = 8 << 20  # of an output that are explained: what the supervisor left out lies before it
+_UNCAPTURED = (
+    "a CUDA graph cannot be captured without torch's cache of memory, so that this run tells nothing of the command"
+)
 _READ_S = 120.0  # for cuda-gdb to open a core dump, and for nsys to count
 
 
@@ -203,14 +206,37 @@ def _run_stage(session: _Session, stage: stages.Stage) -> None:
     # Names of files of the folder, so that a report can be read elsewhere.
     kept = tuple(sorted(path.relative_to(session.folder).as_posix() for path in ran.folder.iterdir()))
     step = Step(stage.name, True, plan.why, round(ran.seconds, 3), ran.exit, ran.ended, files=kept)
+    if _capture_broke(session, stage.name, ran):
+        session.state = replace(session.state, cached=True)
+        session.steps.append(replace(step, found=_UNCAPTURED))
+        session.say(f"{stage.name}: {_UNCAPTURED}")
+        if stage.name in sanitizer.TOOLS:
+            _run_stage(session, stage)
+        return
     session.state = replace(session.state, runs={**session.state.runs, stage.name: ran})
     step = replace(step, found=_learn(session, stage.name, ran))
     session.steps.append(step)
     session.say(f"{stage.name}: {_ending(ran)}" + (f"; {step.found}" if step.found else ""))
 
 
+def _capture_broke(session: _Session, name: str, ran: CommandRun) -> bool:
+    """Whether a run without torch's cache failed by a capture of a CUDA graph, which succeeds with it."""
+    state = session.state
+    if name not in (*sanitizer.TOOLS, "no-cache") or state.cached or state.broken_capture:
+        return False
+    if ran.ended != "exited" or ran.exit == 0 or sanitizer.worst(sanitizer.faults(_log(ran), name)):
+        return False
+    return (state.captures and state.first.succeeded) or stages.captures_fail(told.read(_texts(session, name, ran)))
+
+
+def _log(ran: CommandRun) -> str:
+    return _tail(ran.folder / "sanitizer.log").decode("utf-8", "replace")
+
+
 def _run(session: _Session, name: str, plan: StagePlan, budget_s: float) -> CommandRun:
     folder = session.folder / name
+    if folder.exists():  # it is run again with torch's cache
+        folder = session.folder / f"{name}-cached"
     inside = session.ground.seen(folder)
     argv = plan.around(session.request.command, inside) if plan.around else session.request.command
     ran = job.run(
@@ -339,8 +365,7 @@ def _raised(ran: CommandRun) -> tuple[PythonFrame, ...]:
 
 
 def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
-    log = ran.folder / "sanitizer.log"
-    text = _tail(log).decode("utf-8", "replace")
+    text = _log(ran)
     found = sanitizer.faults(text, name)
     state = session.state
     session.state = replace(state, faults={**state.faults, name: found})
@@ -348,7 +373,7 @@ def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
     if worst:
         if worst.python:
             session.state = replace(session.state, python=worst.python)
-        session.state = _joined(session, {f"{name}/sanitizer.log": _tail(log)})
+        session.state = _joined(session, {f"{name}/sanitizer.log": text.encode()})
         return told.sentence(worst, (), kernels.sources(ran))
     trouble = sanitizer.trouble(text)
     if ran.ended != "exited":
@@ -386,6 +411,8 @@ def _learn_launches(session: _Session, ran: CommandRun) -> str:
     if not launches:
         trouble = [str(event["trouble"]) for event in ran.events if event.get("trouble")]
         return trouble[0] if trouble else "the kernel was not seen being launched"
+    if session.state.fault and stacks.replays(session.state.fault.python):
+        launches = [each for each in launches if each.get("captured")] or launches
     places = [python for each in launches if (python := stacks.frames(each.get("frames", ())))]
     if not places:
         return "it is launched by a thread without Python, such as autograd's"
@@ -430,7 +457,9 @@ def _learn_profile(session: _Session, ran: CommandRun) -> str:
 def _report(session: _Session) -> DebugReport:
     state, first = session.state, session.state.first
     fault = state.fault
-    python = (fault.python if fault else ()) or state.python
+    # Of a kernel that a graph replays, the line that launched it into the graph tells more.
+    replayed = fault is not None and stacks.replays(fault.python)
+    python = (fault.python if fault and not replayed else ()) or state.python
     hang = stacks.waiting(first.samples) if state.hangs else ()
     table = ranks.rows(ranks.read(first)) if session.request.hang_after_s else ()
     verdict, cause, category, cause_class, fix = _verdict(session, fault, python, hang)
@@ -465,6 +494,7 @@ def _report(session: _Session) -> DebugReport:
         elapsed_s=round(time.monotonic() - session.started, 3),
         versions=state.tools.versions,
         ranks=table,
+        unseen=stages.unseen(state),
     )
     return _written(session, made)
 

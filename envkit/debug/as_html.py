@@ -88,6 +88,7 @@ def render(report: DebugReport) -> str:
             "children_left_out": max(0, len(report.children) - _MOST_CHILDREN),
             "fix": _safe(report.fix),
             "next": [_safe(line) for line in report.next],
+            "unseen": _safe(report.unseen),
             "page": as_text.page(report.category) if report.category else "",
             "ranks": ranks[:_MOST_ROWS],
             "ranks_left_out": sum(row.ranks.count(",") + 1 for row in ranks[_MOST_ROWS:]),

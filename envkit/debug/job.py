@@ -56,8 +56,9 @@ class Earlier(TypedDict):
 
 
 class Event(TypedDict, total=False):
-    """What the companion writes down: a process that starts, a child that ended, an exception, a launch, a kernel's
-    source (``file`` in the run's folder), the tensors of a line that failed."""
+    """What the companion writes down: a process that starts, a child that ended, an exception, a launch (``captured``:
+    into a graph), a CUDA graph that is made (``how``: what torch's cache is on for), a kernel's source (``file`` in the
+    run's folder), the tensors of a line that failed."""
 
     event: Required[str]
     pid: int
@@ -70,6 +71,7 @@ class Event(TypedDict, total=False):
     frames: list[Frame]
     before: list[Earlier]
     kernel: str
+    captured: bool
     trouble: str
     library: str
     file: str

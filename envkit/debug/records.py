@@ -174,7 +174,7 @@ def unkept(error: EnvkitError, verdict: Verdict, cause: str) -> Undecided:
 @dataclass(frozen=True, slots=True)
 class DebugReport:
     """All that a session brought; ``cause`` is one sentence with the observed values, empty where none was found.
-    ``command`` is without what looks like a secret."""
+    ``command`` is without what looks like a secret; ``unseen`` says what the tools that ran could not see of it."""
 
     command: tuple[str, ...]
     image: str
@@ -197,6 +197,7 @@ class DebugReport:
     elapsed_s: float
     versions: Mapping[str, str] = field(default_factory=dict)
     ranks: tuple[RankRow, ...] = ()
+    unseen: str = ""
 
     @property
     def code(self) -> int:

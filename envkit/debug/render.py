@@ -43,6 +43,7 @@ def document(report: DebugReport) -> str:
         "explanation": _explanation(report.explanation) if report.explanation else None,
         "fix": report.fix,
         "next": list(report.next),
+        "unseen": report.unseen,
         "folder": report.folder,
         "files": list(report.files),
         "versions": dict(report.versions),
@@ -185,6 +186,8 @@ def _lines(report: DebugReport, quiet: bool) -> Iterator[str]:
             continue
         ended = f"exited with status {step.exit}" if step.ended == "exited" else step.ended
         yield f"    {step.stage}: {ended} in {step.seconds:.1f} s" + (f"; {step.found}" if step.found else "")
+    if report.unseen:
+        yield f"  not seen: {report.unseen}"
     for line in report.next:
         yield f"  next: {line}"
     yield f"  files: {report.folder} (repro.sh runs it again)"

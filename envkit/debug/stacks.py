@@ -74,6 +74,11 @@ def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:
     return next((frame for frame in reversed(frames) if is_own(frame)), frames[-1] if frames else None)
 
 
+def replays(frames: Sequence[PythonFrame]) -> bool:
+    """Whether a stack is that of the replay of a CUDA graph, whose kernels were launched at another line."""
+    return any(each.function == "replay" and each.file.endswith("torch/cuda/graphs.py") for each in frames)
+
+
 def caller(frames: Sequence[PythonFrame]) -> PythonFrame | None:
     """Of a stack whose own line lies in a helper's file, the innermost frame of the program outside of that file."""
     own = own_line(frames)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.debug import cores, native, packages, placed, ranks, sanitizer
+from envkit.debug import cores, native, packages, placed, ranks, sanitizer, stacks
 from envkit.debug.job import CRASHES, CommandRun, Tools
 from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
@@ -16,6 +16,7 @@ from envkit.logs.story import Story
 from envkit.records import dataclass
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
+BUT_CAPTURES = {"ENVKIT_DEBUG_UNCACHED": "1"}  # the same but for what is made while a CUDA graph is captured
 _PROFILE_S = 60  # of a command that takes long
 _LINES = {"ENVKIT_DEBUG_LINES": "1"}  # kernels that are compiled at run time are compiled with their lines
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -27,12 +28,19 @@ _NUMBERS = re.compile(
 )
 _RUNNER = re.compile(r"run_func_\(|model_container_runner|AOTInductorModelContainerRun")  # torch, csrc/inductor
 _PACKAGE = re.compile(r"AOTInductor model|aoti_load_package|pt2_archive")
+_CAPTURE = ("capture-forbidden", "capture-refused", "capture-broken", "capture-failed")  # signatures of outputs
 _WAITS_FOR_GPU = re.compile(r"\b(?:cu(?:Ctx|Stream|Event)|cuda(?:Device|Stream|Event))Synchronize\b|\bsynchronize\b")
 
 
 def of_numbers(kind: str, message: str) -> bool:
     """Whether an exception is about what was computed, which a silent fault of a kernel can cause."""
     return kind.endswith("AssertionError") or bool(_NUMBERS.search(message))
+
+
+def captures_fail(story: Story) -> bool:
+    """Whether an output tells of a capture of a CUDA graph that failed, before any other error of CUDA."""
+    met = [event for event in story.events if event.role is not Role.ADVICE and event.has("cuda")]
+    return bool(met) and met[0].signature.id in _CAPTURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,7 @@ class State:
     native: str = ""  # where native code died
     inside: bool = False  # whether that is below code that is neither the C library's nor Python's
     carries: str = ""  # the library that it died in for a C++ runtime of its own
+    cached: bool = False  # whether a stage without torch's cache failed by a capture, for which it is left on now
     hidden: bool = False  # whether torch's cache of memory hid the kernel's error that the command failed by
     tracked: str = ""  # the assertion of the device that torch tracked
     mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
@@ -85,6 +94,17 @@ class State:
     def gpu(self) -> bool:
         """Whether it uses CUDA."""
         return self.device or any(run.cuda for run in self.runs.values())
+
+    @property
+    def captures(self) -> bool:
+        """Whether it captures CUDA graphs, in which torch can allocate from its cache of memory alone."""
+        return self.cached or any(event["event"] == "graph" for run in self.runs.values() for event in run.events)
+
+    @property
+    def broken_capture(self) -> bool:
+        """Whether the command as it is failed by a call that cannot be captured."""
+        story = self.stories.get("as-is")
+        return self.failed and not self.sticky and story is not None and captures_fail(story)
 
     @property
     def hangs(self) -> bool:
@@ -204,6 +224,8 @@ def _unless_refused(decide: Callable[[State], StagePlan | SkippedStage]) -> Call
     def decided(state: State) -> StagePlan | SkippedStage:
         if not _told(state) and state.refused and state.python:
             return SkippedStage("the launch itself was refused, and the line that asked for it is known")
+        if not _told(state) and state.broken_capture and state.python:
+            return SkippedStage("the capture was refused, of which no kernel is part, and its line is known")
         return _unless_told(decide)(state)
 
     return decided
@@ -256,6 +278,8 @@ def _uncached(state: State) -> StagePlan | SkippedStage:
         return SkippedStage("compute-sanitizer is there, and its stages run without torch's cache of memory")
     if state.hangs or not state.failed:
         return SkippedStage("the command raises no error that could come earlier without torch's cache of memory")
+    if state.captures:
+        return SkippedStage("the command captures CUDA graphs, which cannot be done without torch's cache of memory")
     said = "without torch's cache each tensor is an allocation of its own, so that a stray access fails at once"
     return StagePlan(said, {**UNCACHED, **BLOCKING})
 
@@ -279,9 +303,35 @@ def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:
         def around(argv: Sequence[str], folder: str) -> Sequence[str]:
             return sanitizer.command(path, tool, argv, f"{folder}/sanitizer.log", state.kernels)
 
-        return StagePlan(why, {**UNCACHED, **_LINES}, around)
+        return StagePlan(why, {**_memory(state), **_LINES}, around)
 
     return decide
+
+
+def _memory(state: State) -> Mapping[str, str]:
+    """The environment in which as many tensors as can be are allocations of their own."""
+    if state.cached:
+        return {}
+    return BUT_CAPTURES if state.captures else UNCACHED
+
+
+def unseen(state: State) -> str:
+    """What the stages of compute-sanitizer could not see of a command that captures graphs; "" for any other."""
+    ran = [state.runs[tool] for tool in sanitizer.TOOLS if tool in state.runs]
+    if not ran or not state.captures:
+        return ""
+    partly = any(event["event"] == "graph" and event.get("how") == "captures" for run in ran for event in run.events)
+    wholly = state.cached or any(
+        event["event"] == "graph" and event.get("how") == "all" for run in ran for event in run.events
+    )
+    if not (partly or wholly):
+        return ""
+    tensors = "tensors" if wholly else "tensors that are made in a capture"
+    return (
+        f"a CUDA graph cannot be captured without torch's cache of memory, which was on for {tensors}: of these "
+        "memcheck sees no access that stays within one piece of the cache (2 MiB and more), and initcheck no read of "
+        "what another tensor left there"
+    )
 
 
 def _stuck_in_gpu(state: State) -> bool:
@@ -311,7 +361,7 @@ def _launches(state: State) -> StagePlan | SkippedStage:
     fault = state.fault
     if not fault:
         return SkippedStage("no kernel is named whose launch could be looked for")
-    if fault.python:
+    if fault.python and not stacks.replays(fault.python):
         return SkippedStage("compute-sanitizer told the line of Python that launches the kernel")
     name = base_name(fault.kernel)
     if not name:

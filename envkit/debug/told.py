@@ -113,9 +113,12 @@ def sentence(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Sour
     if own and (call := kernels.called(fault)):
         # A library's kernel does what it was asked for: sizes, strides and buffers are the caller's.
         return f"{call}, called at {own.place} in {own.function}, {what}{_near(fault)} in its kernel `{fault.kernel}`"
-    said += f"; launched at {own.place} in {own.function}" if own else ""
-    above = stacks.caller(python)
-    return said + (f", called at {above.place} in {above.function}" if above else "")
+    replayed = stacks.own_line(fault.python) if stacks.replays(fault.python) else None
+    if own and own != replayed:
+        said += f"; launched at {own.place} in {own.function}"
+        above = stacks.caller(python)
+        said += f", called at {above.place} in {above.function}" if above else ""
+    return said + (f"; the graph that holds it is replayed at {replayed.place}" if replayed else "")
 
 
 def blamed(fault: Fault, python: Sequence[PythonFrame]) -> str:

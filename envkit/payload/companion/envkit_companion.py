@@ -93,7 +93,8 @@ def enter() -> None:
     if os.environ.get(PLACES) == "1":
         importlib.import_module("envkit_places").watch(tell)
     keep_sources = importlib.import_module("envkit_sources").wrapping(_State.folder, tell, stack)
-    AfterImport(dict.fromkeys(COMPILERS, keep_sources))
+    graphs = importlib.import_module("envkit_captures").watching(tell, stack)
+    AfterImport({**dict.fromkeys(COMPILERS, keep_sources), **graphs})
     measure = os.environ.get(MEASURE, "")
     if measure in ("memory", "slow"):
         importlib.import_module(f"envkit_{measure}").watch(_State.folder, stack)

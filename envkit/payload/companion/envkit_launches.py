@@ -128,7 +128,8 @@ def _launched(_: Any, domain: int, number: int, data: Any) -> None:
     if not any(name in kernel for name in _Watch.wanted) or _Watch.tell is None or _Watch.stack is None:
         return
     frames = _Watch.stack(sys._getframe().f_back)  # none in a thread without Python, as autograd has them
-    place = f"{kernel} {frames}"
+    captured = importlib.import_module("envkit_captures").capturing()
+    place = f"{kernel} {captured} {frames}"
     _Watch.seen[place] = _Watch.seen.get(place, 0) + 1
     if _Watch.seen[place] == 1 and len(_Watch.seen) <= _MOST:
-        _Watch.tell("launch", {"kernel": kernel, "frames": frames})
+        _Watch.tell("launch", {"kernel": kernel, "frames": frames, **({"captured": True} if captured else {})})
