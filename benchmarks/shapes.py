@@ -5,6 +5,7 @@ Each ends with the same error, which the answer must find.  Names and numbers fo
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections.abc import Callable, Iterator
@@ -168,6 +169,164 @@ def _of_many_errors(chance: random.Random) -> Iterator[str]:
         yield " ".join(words) + "\n"
 
 
+def _names_and_numbers(chance: random.Random, number: int) -> str:
+    """Errors named and numbered in fields, ever others: nearly none of the names is one that anybody defined."""
+    name = "".join(chance.choices(string.ascii_uppercase, k=chance.randint(3, 12)))
+    family = ("CUDA_ERROR", "cudaError", "ncclInternal", "CUDNN_STATUS", "hipError")[number % 5]
+    return (
+        f"job={_hex(chance, 6)} status={family}_{name} code={chance.randrange(1000)} cuda_status: "
+        f"{chance.randrange(1000)} retry={number % 7} device={chance.randrange(8)} error=({chance.randrange(999)})\n"
+    )
+
+
+def _frames_of_ranks(chance: random.Random) -> Iterator[str]:
+    """Tracebacks of 32 ranks, each of ever other frames, line by line between one another."""
+    known, at, ends = _vocabulary(chance), [0] * 32, [0] * 32
+    while True:
+        rank = chance.randrange(32)
+        at[rank] += 1
+        if at[rank] > ends[rank]:
+            at[rank], ends[rank] = 0, chance.randrange(3, 30)
+            said = "Traceback (most recent call last):"
+        elif at[rank] == ends[rank]:
+            said = f"torch.{chance.choice(known).title()}Error: {' '.join(chance.choices(known, k=4))}"
+        elif at[rank] % 2:
+            said = f'  File "/app/{chance.choice(known)}.py", line {chance.randrange(9999)}, in {chance.choice(known)}'
+        else:
+            said = f"    return {chance.choice(known)}.{chance.choice(known)}({chance.choice(known)})"
+        yield f"[rank{rank}]: {said}\n"
+
+
+def _nested_json(chance: random.Random) -> Iterator[str]:
+    """JSON in JSON in JSON, with a traceback in the innermost text."""
+    known = _vocabulary(chance)
+    number = 0
+    while True:
+        number += 1
+        words = chance.choices(known, k=6)
+        told = (
+            f'Traceback (most recent call last):\n  File "/app/{words[0]}.py", line {chance.randrange(999)}, '
+            f'in {words[1]}\n    {words[2]}({words[3]})\nValueError: {words[4]} "{words[5]}" failed\n'
+        )
+        inner = json.dumps({"level": "error", "exc_info": told, "request": _uuid(chance)})
+        log = json.dumps({"log": inner + "\n", "stream": "stderr"})
+        yield json.dumps({"time": number, "message": log, "kubernetes": {"pod_name": f"{words[0]}-{words[1]}"}}) + "\n"
+
+
+def _long_lines(chance: random.Random) -> Iterator[str]:
+    """Lines of 200 kB, errors in them here and there."""
+    known = _vocabulary(chance)
+    while True:
+        for _ in range(400):
+            words = " ".join(chance.choices(known, k=60))
+            yield f"{words} error: {chance.choice(known)} not found {_hex(chance, 12)}; "
+        yield "\n"
+
+
+def _bars_between_errors(chance: random.Random, number: int) -> str:
+    """A bar that is drawn again nine times, then an error, which ends the line every second time."""
+    if number % 10:
+        return _bar(chance, number)
+    return f"\rERROR worker {_uuid(chance)}: cannot open /data/{_hex(chance, 10)}.tar" + ("\n" if number % 20 else "")
+
+
+def _prefixed(chance: random.Random) -> Iterator[str]:
+    """What Slurm, a container's runtime and the program each put before a line, and errors of ever other words."""
+    known = _vocabulary(chance)
+    number = 0
+    while True:
+        number += 1
+        second = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
+        pod = f"{chance.choice(known)}-worker-{chance.randrange(64)}"
+        level = ("INFO", "WARNING", "ERROR", "CRITICAL")[chance.randrange(4)]
+        yield (
+            f"{number % 512:>3}: [pod/{pod}/trainer] 2026-03-01T{second}.{number % 1000:03d}456789Z stderr F "
+            f"(RayTrainWorker pid={chance.randrange(99_999)}, ip=10.0.{number % 256}.{chance.randrange(256)}) {level} "
+            f"03-01 {second} [{chance.choice(known)}.py:{number % 999}] {' '.join(chance.choices(known, k=4))}: "
+            f"{('ok', 'failed', 'connection refused', 'timed out')[chance.randrange(4)]}\n"
+        )
+
+
+def _assertions(chance: random.Random, number: int) -> str:
+    kernel = f"{chance.choice(('index', 'gather', 'scatter', 'nll_loss'))}_{_hex(chance, 4)}"
+    return (
+        f"/pytorch/aten/src/ATen/native/cuda/Indexing_{_hex(chance, 3)}.cu:{chance.randrange(2000)}: {kernel}: block: "
+        f"[{chance.randrange(9999)},{chance.randrange(64)},0], thread: [{number % 1024},{chance.randrange(8)},0] "
+        f"Assertion `{_hex(chance, 6)} < size_{_hex(chance, 4)}` failed.\n"
+    )
+
+
+def _templates(chance: random.Random) -> Iterator[str]:
+    """What a compiler says of templates that are given ever other arguments."""
+    known = _vocabulary(chance)
+
+    def type_of(depth: int) -> str:
+        inner = ", ".join(type_of(depth - 1) for _ in range(chance.randrange(1, 3))) if depth else "float"
+        return f"{chance.choice(known)}::{chance.choice(known).title()}<{inner}, {chance.randrange(256)}>"
+
+    while True:
+        file = f"/src/{chance.choice(known)}/{chance.choice(known)}.cuh"
+        at = f"{chance.randrange(2000)}"
+        yield f'{file}({at}): error: no instance of function template "{type_of(2)}" matches the argument list\n'
+        yield f"            argument types are: ({type_of(1)}, {type_of(1)} *)\n"
+        yield f'          detected during instantiation of "void {chance.choice(known)}<T>(T) [with T={type_of(2)}]" \n'
+        yield f"{file}:{at}:{chance.randrange(99)}: note: candidate: template<class T> {type_of(1)}\n"
+        yield f"make[2]: *** [{chance.choice(known)}.o] Error {chance.randrange(1, 3)}\n"
+
+
+def _tables_of_the_driver(chance: random.Random) -> Iterator[str]:
+    """``nvidia-smi -q`` of eight GPUs again and again, as a watching loop leaves it."""
+    while True:
+        for gpu in range(8):
+            used = chance.randrange(80_000)
+            rows = (
+                "\n==============NVSMI LOG==============\n",
+                f"Timestamp                                 : Sun Mar  1 12:{gpu:02d}:{chance.randrange(60):02d} 2026",
+                "Driver Version                            : 550.54.15",
+                "CUDA Version                              : 12.4\n",
+                f"GPU 00000000:{gpu:02X}:00.0",
+                "    Product Name                          : NVIDIA H100 80GB HBM3",
+                f"    GPU UUID                              : GPU-{_uuid(chance)}",
+                "    FB Memory Usage",
+                "        Total                             : 81559 MiB",
+                f"        Used                              : {used} MiB",
+                f"        Free                              : {81_559 - used} MiB",
+                "    ECC Errors",
+                "        Volatile",
+                f"            SRAM Correctable              : {chance.randrange(3)}",
+                "            SRAM Uncorrectable            : 0",
+                f"            DRAM Correctable              : {chance.randrange(9)}",
+                "            DRAM Uncorrectable            : 0",
+                "    Remapped Rows",
+                f"        Correctable Error                 : {chance.randrange(5)}",
+                "        Uncorrectable Error               : 0",
+                "        Pending                           : No",
+                "        Remapping Failure Occurred        : No",
+                "    Temperature",
+                f"        GPU Current Temp                  : {chance.randrange(30, 90)} C",
+                "    Clocks Event Reasons",
+                "        SW Power Cap                      : Not Active",
+                "        HW Thermal Slowdown               : Not Active",
+                "    Processes",
+                f"        Process ID                        : {chance.randrange(99_999)}",
+                f"            Used GPU Memory               : {used} MiB\n",
+            )
+            yield "\n".join(rows)
+
+
+def _names_that_are_known(chance: random.Random) -> Iterator[str]:
+    """Names that the libraries define, in lines of ever other words, of ever other processes: each can be a cause."""
+    known = _vocabulary(chance)
+    named = sorted({row.anchor for row in knowledge.signatures()})
+    numbers = list(range(1000))
+    while True:
+        said = " ".join(chance.choices(known, k=3))
+        yield (
+            f"[rank{chance.randrange(4096)}]: {said}: {chance.choice(named)} {_hex(chance, 4)} "
+            f"CUDA error {chance.choice(numbers)}: {chance.choice(known)}\n"
+        )
+
+
 SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "words": lambda chance: _words(chance, "{}\n", 10),
     "words of an error": lambda chance: _words(chance, "error: {} failed\n", 10),
@@ -206,6 +365,16 @@ SHAPES: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "deep indentation": _deep,
     "words of a cluster": _of_a_cluster,
     "words of many errors": _of_many_errors,
+    "names and numbers in fields": _lines(_names_and_numbers),
+    "frames of ranks between one another": _frames_of_ranks,
+    "JSON in JSON": _nested_json,
+    "long lines with errors": _long_lines,
+    "bars between errors": _lines(_bars_between_errors),
+    "prefixes before prefixes": _prefixed,
+    "assertions of a device": _lines(_assertions),
+    "templates of a compiler": _templates,
+    "tables of the driver": _tables_of_the_driver,
+    "known names of many processes": _names_that_are_known,
 }
 """By name, the endless stretches of each."""
 

@@ -139,6 +139,19 @@ def test_of_a_flood_of_unlike_lines_few_are_read_from_the_first_block_on() -> No
     assert sum(1 for _ in scanner.pieces(io.BytesIO(text.encode()))) < 3_000
 
 
+def test_of_a_long_line_of_one_error_some_stretches_are_read_and_the_others_counted() -> None:
+    chance = random.Random(5)
+    said = [f"loss of {chance.getrandbits(64):x} is not right, it failed; " + "calm " * 30 for _ in range(4_000)]
+    said[3_000] = "an illegal memory access was encountered; "
+    scanner = Scanner(_matcher().worth, lambda: _matcher().strong, lambda shape: True, 1)
+    read = list(scanner.pieces(io.BytesIO("".join(said).encode())))
+    assert len(read) < 600
+    assert any(said[3_000].encode() in piece.raw for piece in read)
+    counted = [piece for piece in read if piece.late]
+    assert sum(piece.times for piece in counted) > 3_000
+    assert all(b"failed" in piece.raw for piece in counted)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r"])
 def test_of_lines_that_combine_the_words_of_errors_in_ever_new_ways_few_are_read_and_the_last_of_each(end: str) -> None:

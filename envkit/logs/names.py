@@ -79,8 +79,10 @@ _ENUMERATOR = re.compile(
     r"(?:cuda|hip)Error[A-Z]\w{2,60}|nccl[A-Z]\w{2,40}"
     r"|(?:CUDA|NVRTC|NVML|NVJITLINK|CUPTI)_ERROR_\w{2,60}|CU[A-Z]{2,12}_STATUS_\w{2,60}|CUFFT_[A-Z]\w{2,40}"
 )
-_FOUND = re.compile(f"{_NAME}|{_NUMBERED}")
-_OUTLINE = re.compile(f"{_NAME}|{_NUMBERED}", re.IGNORECASE)
+# where any of them can begin, which is asked first: few places of a text are
+_BEGIN = r"(?=(?i:[chnefspl.\[]))(?:(?<!\w)|(?<=\\[nrt])|(?=[.\[]))"
+_FOUND = re.compile(f"{_BEGIN}(?:{_NAME}|{_NUMBERED})")
+_OUTLINE = re.compile(f"{_BEGIN}(?:{_NAME}|{_NUMBERED})", re.IGNORECASE)
 _GROUPS = ("error", "told", "called", "gave", "numba", "typed", "within", "placed", "behind", "begun", "raised")
 _COUNTS = 34  # below it a number that is not called an error's may be a count, or yes and no
 _NO_DEVICE = 100  # a round number too

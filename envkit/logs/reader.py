@@ -47,6 +47,7 @@ _EACH_HALF = 4  # characters of a match that each half must hold
 _MORE_LINES = 2  # lines that may be joined to a wrapped one
 _OUTLINED = 1000  # bytes of a line whose shape is held against the signatures before the line is read
 _HALVES = 2000  # shapes of a file that may be the first half of a wrapped line, and nothing else, that are read
+_JOINED = 1000  # lines of a file that are joined in vain to those after them: who wraps lines pastes a short log
 _AFTER, _AFTER_FRAME = 6, 16  # lines read after a find: a message goes on, a frame is followed by code and carets
 
 _LOUD_WORDS = (
@@ -286,7 +287,7 @@ class _File:
         self._remembered: dict[str, _Match | None] = {}
         self._order = 0
         self._years: set[int] = set()
-        self._halves = 0
+        self._halves = self._joined = 0
         self._leads: dict[
             str, bool
         ] = {}  # what stood before a traceback's first line, and whether it did before others
@@ -424,8 +425,9 @@ class _File:
             return
         match = spoken.match
         wrapped = _wrapped(spoken, following) if part in (tracebacks.OTHER, tracebacks.EXCEPTION) else []
-        if wrapped and (match is not None or spoken.found or following[0].found):
+        if wrapped and (match is not None or spoken.found or following[0].found) and self._joined < _JOINED:
             across = self._across(line.text, wrapped, match)
+            self._joined += across is None
             if across is not None:
                 match, text = across
                 line = replace(line, text=text)

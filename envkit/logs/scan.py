@@ -379,9 +379,10 @@ _CONTEXT_TIMES = 200  # lines around a find are read for so many finds of one ki
 _EXACT_TIMES = 500  # from then on a line that is an earlier one but for its times is only counted
 _SAMPLED_TIMES = 4_000  # from then on one line in _SAMPLE of this kind is read: its numbers change, its words do not
 _SAMPLE = 32
-_MANY_READ = 7_000  # lines read of one input; from then on floods of fewer lines are sampled
+_MANY_READ = 7_000  # lines read of one input, long ones by their bytes; from then on floods of fewer lines are sampled
 _SOONER = 20  # times fewer lines of one kind are a flood then, and once more after so many more lines
 _MORE_READ = 2_000
+_UNLIKE_READ = 4_000  # lines fewer where floods are alike in no way: hardly any of them tells more
 _SPARSER = 1_000  # lines read, at most, while their number doubles or trebles: the gaps between them grow with it
 _FLOOD = 300  # new shapes with a find in one block, from which on they are compared without their numbers
 _COMBINED = 1_000  # kinds of lines that hold words of signatures, from which on one of the words alone is the kind
@@ -519,7 +520,7 @@ class _Walk:
 
     def _sooner(self, more: int = 0) -> int:
         """How many times fewer lines of one kind are a flood, after what was read and ``more`` that will be."""
-        read = self._pieces + more
+        read = self._pieces + more + (_UNLIKE_READ if self._unlike >= _LOUD_SHAPES else 0)
         if read <= _MANY_READ:
             return 1
         return _SOONER if read <= _MANY_READ + _MORE_READ else _SOONER * _SOONER
@@ -625,9 +626,11 @@ class _Walk:
         for key, kind in settled.items():
             if kind is not None and kind.sampled is not None:
                 kind.times += times[key]
-                kind.sampled.times += times[key] - 1
-                self._flood[place[key]] = kind
-                self._due.add(place[key])
+                due = self._is_due(kind.times - times[key], kind.times, 1)
+                kind.sampled.times += times[key] - due
+                if due:
+                    self._flood[place[key]] = kind
+                    self._due.add(place[key])
         if len(settled) == len(times):
             return []
         return [shape for shape, key in zip(shapes, keys, strict=True) if key not in settled]
@@ -656,7 +659,7 @@ class _Walk:
                 continue
             if kind.sampled is not None and not (kind.codes and self._new_codes):
                 times = kind.times = kind.times + 1
-                if times % (_SAMPLE if times < _SAMPLE * _SPARSER else _gap(times)):
+                if not self._is_due(times - 1, times, _gap(times)):
                     kind.sampled.times += 1
                     continue
                 self._due.add(shape)
@@ -718,11 +721,17 @@ class _Walk:
             self._folded_lines += times
             self._latest[shape] = kind
             gap = _gap(self._folded_lines)
-        due = not before or before // gap < kind.times // gap
+        due = not before or self._is_due(before, kind.times, gap)
         sampled.times += times - due
         if due:
             self._due.add(shape)
         return due
+
+    def _is_due(self, before: int, times: int, gap: int) -> bool:
+        """Whether one of a kind's lines after the first ``before`` is read, of each ``gap`` lines one; of more lines
+        where many of the input were read."""
+        gap *= self._sooner()
+        return before // gap < times // gap
 
     def _parts(self, hot: Collection[bytes]) -> list[bytes]:
         """What each shape holds of the parts of signatures' words, one after the other."""
@@ -771,14 +780,31 @@ class _Walk:
             if len(part) <= LONGEST or not found:
                 yield self._made(number, part[:LONGEST], found)
                 continue
-            finds = self._fitted.get(self._words, self._words).over(part.translate(SHAPE))
-            at = finds.first()
-            for _ in range(_STRETCHES):
-                if at is None:
-                    break
-                start = at - _BEFORE if at > LONGEST - _BEFORE else 0
-                yield self._made(number, part[start : start + LONGEST], True)
-                at = finds.first(max(start + LONGEST, at + 1))
+            yield from self._stretches(part, number)
+
+    def _stretches(self, part: bytes, number: int) -> Iterator[Piece]:
+        """The stretches of a long part around what was found in it; of a flood of one word some, of each at least
+        the first."""
+        upto = made = 0
+        counted: dict[bytes, int] = {}  # words of stretches that are counted alone, each with the place of the last
+        for at, word in self._fitted.get(self._words, self._words).over(part.translate(SHAPE)).all():
+            if at < upto:
+                continue
+            kind, sampled = self._fold(word)
+            kind.times += 1
+            many = made >= _STRETCHES
+            often = kind.times > (1 if many else _EXACT_TIMES // self._sooner())
+            if often and (many or not self._is_due(kind.times - 1, kind.times, _gap(kind.times))):
+                sampled.times += 1
+                counted[word] = at
+                continue
+            start = at - _BEFORE if at > LONGEST - _BEFORE else 0
+            yield self._made(number, part[start : start + LONGEST], True)
+            made, upto = made + 1, max(start + LONGEST, at + 1)
+        for word, at in counted.items():
+            _, sampled = self._fold(word)
+            start = max(at - _BEFORE, 0)
+            sampled.number, sampled.raw = number, part[start : start + LONGEST]
 
     def _hot_parts(self, parts: list[bytes], number: int) -> list[bytes]:
         """The parts between carriage returns that are to be read: those with a find, and of a flood some."""
@@ -809,7 +835,7 @@ class _Walk:
     def _made(self, number: int, raw: bytes, found: bool) -> Piece:
         made = Piece(number, raw, found, self._gap, self._before if found else None)
         self._gap, self._before = False, None
-        self._pieces += 1
+        self._pieces += 1 + len(raw) // _SHAPE_LENGTH
         return made
 
 
