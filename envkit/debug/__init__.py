@@ -420,7 +420,9 @@ def _learn_launches(session: _Session, ran: CommandRun) -> str:
     failed = {frame.place for frame in session.state.python}
     met = [python for python in places if (own := stacks.own_line(python)) and own.place in failed]
     if met or len(places) == 1 or not failed:
-        session.state = replace(session.state, python=(met or places)[0])
+        lines = dict.fromkeys(own.place for python in met or places if (own := stacks.own_line(python)))
+        others = () if met else tuple(lines)[1:4]
+        session.state = replace(session.state, python=(met or places)[0], elsewhere=others)
     own = stacks.own_line(session.state.python)
     more = f", and {len(places) - 1} other places" if len(places) > 1 else ""
     return f"launched at {own.place} in {own.function}{more}" if own else ""
@@ -509,7 +511,7 @@ def _verdict(
         category = told.category(fault) or (said.category if said and said.cause == "gpu-kernel-bug" else "")
         return (
             Verdict.FOUND,
-            told.sentence(fault, python, sources),
+            told.sentence(fault, python, sources) + "".join(f", or at {place}" for place in state.elsewhere),
             category,
             told.blamed(fault, python),
             told.fix(fault, python, sources),

@@ -16,7 +16,8 @@ from envkit.logs.story import Story
 from envkit.records import dataclass
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
-BUT_CAPTURES = {"ENVKIT_DEBUG_UNCACHED": "1"}  # the same but for what is made while a CUDA graph is captured
+BUT_CAPTURES = {"ENVKIT_DEBUG_CACHE": "captures"}  # the same but for what is made while a CUDA graph is captured
+CACHED = {"ENVKIT_DEBUG_CACHE": "all"}
 _PROFILE_S = 60  # of a command that takes long
 _LINES = {"ENVKIT_DEBUG_LINES": "1"}  # kernels that are compiled at run time are compiled with their lines
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -62,6 +63,7 @@ class State:
     native: str = ""  # where native code died
     inside: bool = False  # whether that is below code that is neither the C library's nor Python's
     carries: str = ""  # the library that it died in for a C++ runtime of its own
+    elsewhere: tuple[str, ...] = ()  # other lines that launch the kernel, where nothing tells which one it was
     cached: bool = False  # whether a stage without torch's cache failed by a capture, for which it is left on now
     hidden: bool = False  # whether torch's cache of memory hid the kernel's error that the command failed by
     tracked: str = ""  # the assertion of the device that torch tracked
@@ -311,7 +313,7 @@ def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:
 def _memory(state: State) -> Mapping[str, str]:
     """The environment in which as many tensors as can be are allocations of their own."""
     if state.cached:
-        return {}
+        return CACHED
     return BUT_CAPTURES if state.captures else UNCACHED
 
 

@@ -1,9 +1,9 @@
 """Tells that a process makes CUDA graphs, and leaves torch's cache of memory to their captures where that is asked.
 
-A capture cannot hold cudaMalloc, which torch calls for each tensor without its cache.  With ENVKIT_DEBUG_UNCACHED the
-cache is off but for captures, so that what a graph is given and gives back stays an allocation of its own.  A capture
-is relaxed then: what it lets go that lies outside of the cache is freed in it.  torch.compile's graphs want all of
-their memory in the cache's pools, where it stays on from their first.
+A capture cannot hold cudaMalloc, which torch calls for each tensor without its cache.  With ENVKIT_DEBUG_CACHE=captures
+the cache is off but for captures, so that what a graph is given stays an allocation of its own.  A capture is relaxed
+then: what it lets go that lies outside of the cache is freed in it.  torch.compile's graphs want all of their memory in
+the cache's pools, where it stays on from their first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     Tell = Callable[[str, dict[str, Any]], None]
     Stack = Callable[[FrameType | None], list[list[Any]]]
 
-UNCACHED = "ENVKIT_DEBUG_UNCACHED"
+CACHE = "ENVKIT_DEBUG_CACHE"  # under a tool, what torch's cache is on for: "captures" or "all"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"
+_CHECK = "slow_path_cudagraph_asserts"
 _MODE = 2  # where capture_begin, called by position, is given its mode
 
 
@@ -52,7 +53,7 @@ def _wrap(module: ModuleType) -> None:
         return made(cls, *arguments, **named)
 
     graph.__new__ = staticmethod(new)
-    if os.environ.get(UNCACHED) == "1" or os.environ.get(LAUNCHES):
+    if os.environ.get(CACHE) == "captures" or os.environ.get(LAUNCHES):
         _switch(graph)
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         _wait(graph)
@@ -91,7 +92,7 @@ def _switch(graph: Any) -> None:
         finally:
             _set(False)
 
-    if enable and os.environ.get(UNCACHED) == "1":
+    if enable and os.environ.get(CACHE) == "captures":
         enable(False)
         _Here.enable = enable
     graph.capture_begin, graph.capture_end = capture_begin, capture_end
@@ -104,9 +105,14 @@ def _set(open_: bool) -> None:
 
 
 def _keep(_: ModuleType) -> None:
+    """Leaves the cache on, and a check of what is in its pools out: it fails under compute-sanitizer (seen with torch
+    2.11), whatever envkit does."""
     if _Here.enable:
         _Here.enable(True)
         _Here.enable = None
+    triton = getattr(sys.modules.get("torch._inductor.config"), "triton", None)
+    if os.environ.get(CACHE) and hasattr(triton, _CHECK):
+        setattr(triton, _CHECK, False)
 
 
 def _wait(graph: Any) -> None:
