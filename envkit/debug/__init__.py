@@ -511,7 +511,8 @@ def _verdict(
         category = told.category(fault) or (said.category if said and said.cause == "gpu-kernel-bug" else "")
         return (
             Verdict.FOUND,
-            told.sentence(fault, python, sources) + "".join(f", or at {place}" for place in state.elsewhere),
+            told.sentence(fault, python, sources)
+            + "".join(f"; it is launched at {place}, too" for place in state.elsewhere),
             category,
             told.blamed(fault, python),
             told.fix(fault, python, sources),
