@@ -132,8 +132,7 @@ def test_numbers_that_are_others_in_each_run_tell_of_an_order_in_time(tmp_path: 
 
 
 def test_a_command_that_fails_under_a_tool_alone_is_not_called_clean(tmp_path: Path) -> None:
-    """The products were right as it is at the second time, and wrong under memcheck and initcheck; a graph of CUDA
-    cannot be captured without torch's cache of memory, so that the tools see nothing of its replay."""
+    """The products were right as it is at the second time, and wrong under memcheck and initcheck."""
     run = NOVEL["mended"]["workspace/fault"]
     assert [step["exit"] for step in run["report"]["steps"]] == [0, 1, 1, None]
     session, (verdict, said) = again(run, tmp_path, {"compute-sanitizer": "/cs"})

@@ -322,17 +322,15 @@ def unseen(state: State) -> str:
     ran = [state.runs[tool] for tool in sanitizer.TOOLS if tool in state.runs]
     if not ran or not state.captures:
         return ""
-    partly = any(event["event"] == "graph" and event.get("how") == "captures" for run in ran for event in run.events)
-    wholly = state.cached or any(
-        event["event"] == "graph" and event.get("how") == "all" for run in ran for event in run.events
-    )
-    if not (partly or wholly):
+    how = {event.get("how") for run in ran for event in run.events if event["event"] == "graph"}
+    wholly = state.cached or "all" in how
+    if not (wholly or how):
         return ""
-    tensors = "tensors" if wholly else "tensors that are made in a capture"
+    tensors = "all tensors" if wholly else "the tensors that a capture makes"
     return (
-        f"a CUDA graph cannot be captured without torch's cache of memory, which was on for {tensors}: of these "
-        "memcheck sees no access that stays within one piece of the cache (2 MiB and more), and initcheck no read of "
-        "what another tensor left there"
+        f"a CUDA graph cannot be captured without torch's cache of memory, which was on for {tensors}: beyond the "
+        "end of one of these memcheck sees no access that stays within a piece of the cache (2 MiB and more), and "
+        "initcheck no read of what another left there"
     )
 
 
