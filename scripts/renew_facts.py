@@ -64,10 +64,11 @@ PACKAGES = (
 )  # fmt: skip
 # Whose releases ask for certain releases of one another, and what else of that is pinned beside them in the field.
 BOUND = (
-    "accelerate", "chex", "datasets", "diffusers", "faster-whisper", "flax", "gradio", "huggingface-hub", "jax",
-    "jaxlib", "keras", "librosa", "mediapipe", "numba", "opencv-python", "opencv-python-headless", "optax",
-    "pandas", "peft", "pyannote-audio", "scikit-image", "scikit-learn", "scipy", "sentence-transformers", "sglang",
-    "spacy", "tensorboard", "tensorflow", "tensorflow-text", "tf-keras", "thinc", "tokenizers", "torch",
+    "accelerate", "chex", "cupy-cuda11x", "cupy-cuda12x", "datasets", "diffusers", "faster-whisper", "flax",
+    "gradio", "huggingface-hub", "jax", "jaxlib", "keras", "librosa", "lightning", "mediapipe", "numba",
+    "onnxruntime-gpu", "opencv-python", "opencv-python-headless", "optax", "pandas", "peft",
+    "pyannote-audio", "pytorch-lightning", "scikit-image", "scikit-learn", "scipy", "sentence-transformers",
+    "sglang", "spacy", "tensorboard", "tensorflow", "tensorflow-text", "tf-keras", "thinc", "tokenizers", "torch",
     "transformers", "trl", "vllm", "whisperx",
 )  # fmt: skip
 _BESIDE = frozenset({

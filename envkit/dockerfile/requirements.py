@@ -92,6 +92,19 @@ def requires_torch(url: str) -> bool:
 
 
 @cache
+def _git_torch() -> dict[str, tuple[str, str]]:
+    """Repositories whose newest state asks for certain releases of torch: where that stands, and which."""
+    there = Path(__file__).with_name("git_torch.json").read_bytes()
+    return msgspec.json.decode(there, type=dict[str, tuple[str, str]])
+
+
+def torch_of(url: str) -> str:
+    """Which torch the newest state of a repository asks for, "" where that is not known."""
+    found = _NEWEST_OF.fullmatch(url)
+    return _git_torch().get(found[1].lower(), ("", ""))[1] if found is not None else ""
+
+
+@cache
 def _public_lists() -> dict[str, dict[str, str]]:
     """What the lists of much used repositories ask for of torch and its kin, by repository and path."""
     there = Path(__file__).with_name("public_lists.json").read_bytes()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.requirements import allows, pin, torch_of
 from envkit.facts import Facts, TorchNeedRow
 from envkit.model import Observed, Reason
 from envkit.patterns import pattern
@@ -114,6 +114,8 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         open_ = Observed[str].lost(f"{install.span.place} takes the torch of a release of torchvision")
         python = there.python if there is not None else Observed[str].lost("not known")
         return Torch(open_, open_, install.manager, install.span, install, python, install.prefix)
+    if install.url:
+        return _of_repository(install, there, base, facts, arm)
     row = wanted_by(install, facts)
     exact = _EXACT.fullmatch(row.torch or "") if row is not None else None
     known = there.version.value if there is not None else None
@@ -136,6 +138,22 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         return replace(found, install=install)
     why = f"{install.span.place} names no release of {install.name}, which decides it"
     return replace(found, version=Observed[str].lost(why), cuda=Observed[str].lost(why), install=install)
+
+
+def _of_repository(install: Install, there: Torch | None, base: Base, facts: Facts, arm: bool) -> Torch | None:
+    """The torch that the newest state of a repository brings in the place of one that it is not content with."""
+    wanted = torch_of(install.url)
+    known = there.version.value if there is not None and not there.version.missing else None
+    held = install.marker or install.constraint or install.locked or "--no-deps" in install.options or not install.sure
+    if not wanted or held or there is None or known is None or install.manager not in ("pip", "uv"):
+        return None
+    nvidias = there.method == "base" and base.family == "ngc"  # whose pip may hold its own build by a constraint
+    if _admits(wanted, known) or (nvidias and not _replaces_nvidias(base, facts)):
+        return None
+    asked = replace(install, name="torch", version="", specifier=wanted, url="", local="", extras=())
+    bound = any(part.strip().startswith(("==", "~=")) for part in wanted.split(","))
+    exact = (pin(wanted)[0] or newest_for(asked, variant_of(asked.index) or None, facts)) if bound else ""
+    return replace(of_install(replace(asked, version=exact), (), base, facts, arm=arm), install=install)
 
 
 def _takes_another(install: Install, there: Torch | None) -> bool:

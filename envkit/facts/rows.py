@@ -668,7 +668,8 @@ class SdistRow(Sourced):
 
     ``on_index`` is False where the package index has another project of that name, or none; with ``wheels`` it has
     wheels too, which are taken unless a source is asked for.  ``apart`` says that they hold a pyproject.toml, so that
-    each pip since 19 builds them so, and not the newest ones alone.
+    each pip since 19 builds them so, and not the newest ones alone.  ``commits`` are those of the repository that are
+    named in addresses and lack it too.
     """
 
     name: str
@@ -677,6 +678,7 @@ class SdistRow(Sourced):
     on_index: bool
     wheels: bool
     apart: bool
+    commits: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, SdistRow, TorchAbiRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, installs_of, need_stages, optional
+from envkit.judging.checks._dockerfile import (
+    Commands,
+    commands_of,
+    forgiven,
+    installs_of,
+    need_stages,
+    optional,
+    together,
+)
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
@@ -116,10 +124,20 @@ def _from_source(one: Install, row: SdistRow) -> bool:
     if others or one.index or "$" in one.specifier:
         return False  # which may have a wheel
     if one.url:
-        return row.lacks == "torch" and one.url.startswith("git+") and not row.until
+        return one.url.startswith("git+") and (_at_old_commit(one, row) if row.until else row.lacks == "torch")
     if row.wheels and not {f"--no-binary={one.name}", "--no-binary=:all:"} & one.options:
         return False
     return row.on_index and (not row.until or (bool(one.version) and allows(f"<={row.until}", one.version) is True))
+
+
+def _at_old_commit(one: Install, row: SdistRow) -> bool:
+    """Whether an address names a tag or a commit of a repository that the row's releases were made from."""
+    reference = one.url.partition("#")[0].rpartition("@")[2].removeprefix("v")
+    dated = re.fullmatch(r"[\d.]+", reference) is not None and allows(f"<={row.until}", reference) is True
+    return dated or (len(reference) >= _SHORT and any(each.startswith(reference) for each in row.commits))
+
+
+_SHORT = 7  # characters of a commit that tell it from others
 
 
 def _apart(one: Install, row: SdistRow, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
@@ -166,7 +184,7 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         ]
         pins = [one for one in mine if one.name == row.package and not one.constraint]
         held = dockerfile.base.family == "ngc"  # NVIDIA holds its NumPy by a constraint
-        asker = None if held else _asker(mine, row, facts)
+        asker = None if held else _asker(mine, row, commands_of(dockerfile), facts)
         if asker is not None:
             what = f", which {asker.name}{asker.specifier} asks for in its second release, is"
             yield warning(_misfit(what, row, torch), asker.span, _takes(row), _older(row))
@@ -249,20 +267,26 @@ _OPENCV = options.names("opencv-python opencv-python-headless opencv-contrib-pyt
 _NEWEST_SINCE = Python("3.12")  # which the newest releases of the field still take
 
 
-def _asker(mine: Sequence[Install], row: TorchAbiRow, facts: Facts) -> Install | None:
+def _asker(
+    mine: Sequence[Install], row: TorchAbiRow, commands: Mapping[Span, Commands], facts: Facts
+) -> Install | None:
     """A package that surely asks for a release which torch was not built for, where nothing bounds it: whichever one
-    is there, in the base too, is replaced."""
+    is there, in the base or by an earlier command too, is replaced."""
     known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT | _OPENCV
     if row.package != "numpy" or any(one.constraint or one.extras for one in mine):
         return None
     others = [one for one in mine if one.name not in known]
     if any(not _second_alone(one, facts) for one in others):
         return None
-    bounded = any(one.name == row.package and (one.version or one.specifier) for one in mine)
     held = any(one.specifier for one in mine if one.name in _BRINGS - _OPENCV)  # an old release may bound it
     first = next((one for one in mine if one.name in _OPENCV or one in others), None)
-    if first is None or bounded or held or first.index or first.marker or not (first.sure and first.python):
+    if first is None or held or first.index or first.marker or not (first.sure and first.python):
         return None
+    place = commands.get(first.span, {})
+    for at, one in enumerate(mine):
+        before = at < mine.index(first) and place and not together(place, commands.get(one.span, {}))
+        if one.name == row.package and (one.version or one.specifier) and not before:
+            return None
     if "--no-deps" in first.options or Python(first.python) < _ALWAYS_SINCE:
         return None
     if first in others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -14,11 +14,11 @@ from envkit.facts import CudaBuildRow, Facts
 from envkit.facts.pairs import lacks_cuda
 from envkit.facts.rows import GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages, reached_commands
+from envkit.judging.checks._dockerfile import Commands, commands_of, need_stages, reached_commands, together
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
-from envkit.model import Finding
+from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Dockerfile, Install, Step, Word
 from envkit.versions import Cuda
@@ -30,7 +30,7 @@ _WHEEL = pattern(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What loads the system's libraries finds them: frameworks that major of CUDA and a cuDNN, OpenCV its libGL."""
     need_stages(dockerfile)
-    graphics = list(_without_graphics(dockerfile))
+    graphics = [*_without_graphics(dockerfile), *_over_that_for_gpus(dockerfile)]
     dockerfile = equipped(dockerfile)
     base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
@@ -188,6 +188,42 @@ def _bare_name(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 },
                 f"take bitsandbytes {since.release} or newer, or the devel image",
             )
+
+
+def _over_that_for_gpus(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """ONNX Runtime for the CPU where the same files of the one for GPUs are already: pip takes the two for different
+    packages, unpacks one over the other, and of one command the shorter name last.
+
+    Source: ONNX Runtime, "Install": one package to an environment; pip 26.3, the order of its own installs.
+    """
+    commands, order = commands_of(dockerfile), list(dockerfile.installs)
+    for gpu in order:
+        if gpu.name != "onnxruntime-gpu" or not _surely(gpu) or gpu.manager not in ("pip", "uv"):
+            continue
+        mine = [each for each in order[order.index(gpu) + 1 :] if each.name in (gpu.name, "onnxruntime")]
+        beside = [each for each in order if each.name == "onnxruntime" and _of_one_command(gpu, each, commands)]
+        cpu = mine[-1] if mine and mine[-1].name == "onnxruntime" else next(iter(beside), None)
+        if cpu is None or cpu.prefix != gpu.prefix or not _surely(cpu) or cpu.manager not in ("pip", "uv"):
+            continue
+        if "--target" in cpu.options | gpu.options or _removed(dockerfile, "onnxruntime"):
+            continue
+        yield warning(
+            "onnxruntime, which is for the CPU, has the same files as onnxruntime-gpu and is unpacked over them, so "
+            "that no GPU is used",
+            cpu.span,
+            {"onnxruntime-gpu": gpu.span.place, "onnxruntime": cpu.span.place},
+            "leave onnxruntime out: onnxruntime-gpu computes on the CPU too",
+        )
+        return
+
+
+def _of_one_command(one: Install, other: Install, commands: Mapping[Span, Commands]) -> bool:
+    """Whether one command installs both."""
+    return together(commands.get(one.span, {}), commands.get(other.span, {}))
+
+
+def _removed(dockerfile: Dockerfile, name: str) -> bool:
+    return any(each.name == name for step in dockerfile.steps for each in step.removals)
 
 
 _JETSONS = pattern(r"nv\d\d\.\d\d")  # the local version of NVIDIA's own wheels

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.requirements import admits, allows
 from envkit.facts import Facts, RequireRow
-from envkit.judging.checks._dockerfile import Commands, commands_of, need_stages, optional, reached, together
+from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, optional, reached, together
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.judging.checks._pips import of_one_command
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import Dockerfile, Install
 
 _HEEDLESS = frozenset({"--no-deps", "--override", "--overrides", "--use-deprecated"})
@@ -45,7 +45,9 @@ def package_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = [one for one in dockerfile.installs if _counts(one) and one.span not in lenient]
     pins = [one for one in order if one.version]
     wishes = [asked for one in pins for asked in _asks(one, facts)]
-    skip_if(not wishes, "no package is pinned of which is known which releases of others it asks for")
+    of_base = list(_over_tensorflow(dockerfile, order, facts))
+    yield from of_base
+    skip_if(not (wishes or of_base), "no package is pinned of which is known which releases of others it asks for")
     commands = commands_of(dockerfile)
     named: dict[str, list[tuple[int, Install]]] = {}  # by name, with the place in the order
     for at, one in enumerate(order):
@@ -60,6 +62,30 @@ def package_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         if finding is not None:
             told.add((asked.one.name, asked.other))
             yield finding
+
+
+_TENSORFLOWS = pattern(r"(\d+\.\d+\.\d+)(?:-gpu)?(?:-jupyter)?")
+
+
+def _over_tensorflow(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts) -> Iterator[Finding]:
+    """A pin that takes the place of what the TensorFlow of TensorFlow's own image asks for."""
+    base = dockerfile.base
+    tag = _TENSORFLOWS.fullmatch(base.tag) if base.repository == "tensorflow/tensorflow" and base.sure else None
+    if tag is None or any(each.name.startswith("tensorflow") for each in order) or dockerfile.unread:
+        return
+    last = {each.name: each for each in order if not apart(each.prefix) and "--target" not in each.options}
+    for row in facts.require_rows("tensorflow", tag[1]):
+        for other, specifier in row.requires.items():
+            pin = last.get(other)
+            if pin is None or not pin.version or allows(specifier, pin.version) is not False:
+                continue
+            yield warning(
+                f"{base.reference} holds tensorflow {tag[1]}, which asks for {other}{specifier}, and {pin.name} "
+                f"{pin.version} is installed over the one that it took",
+                pin.span,
+                {f"tensorflow {tag[1]} asks for {other}{specifier}": cited(row), base.reference: base.span.place},
+                f"take a {other} that is {specifier}, or another release of tensorflow, and test the two",
+            )
 
 
 def _counts(one: Install) -> bool:
@@ -92,9 +118,13 @@ def _beside(
             return _refused(asked, pin, dockerfile, facts)
     last = [each for each in others if each[1].prefix == one.prefix][-1:]
     stays = [each for each in named[one.name] if each[1].prefix == one.prefix][-1:]
-    if not last or not one.prefix or stays[0][1] != one or not last[0][1].version:
+    if not last or not one.prefix or stays[0][1] != one:
         return None
     pin, over = last[0][1], last[0][0] > stays[0][0]
+    if not pin.version and over:
+        pin = _newest(pin, dockerfile, facts)
+    if not pin.version:
+        return None
     if allows(asked.specifier, pin.version) is not False:
         return None
     if asked.use:
@@ -111,6 +141,15 @@ def _beside(
         {asked.words: cited(asked.row), f"{pin.name} {pin.version}": pin.span.place},
         _fix(asked),
     )
+
+
+def _newest(one: Install, dockerfile: Dockerfile, facts: Facts) -> Install:
+    """An install that is told to take the newest release of a name alone, with the newest that its Python takes."""
+    told = {"--upgrade", "--force-reinstall", "--reinstall"} & one.options and not {"--pre"} & one.options
+    held = one.specifier or one.index or one.extra_indexes or one.find_links or not one.python
+    if not told or held or any(each.constraint or each.locked for each in dockerfile.installs):
+        return one
+    return replace(one, version=next(iter(_known(one.name, one.python, facts)), ""))
 
 
 def _refused(asked: _Asked, pin: Install, dockerfile: Dockerfile, facts: Facts) -> Finding:

@@ -253,7 +253,8 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
     for before, after in pairwise(torches):
         why = _differs(before, after, facts)
         refused = after.install is not None and other_python(after.install)
-        if not why or refused or (_chosen_by_another(after) and _release_of_index(before)):
+        by_release = _chosen_by_another(after) and after.install is not None and not after.install.url
+        if not why or refused or (by_release and _release_of_index(before)):
             continue  # the last is for torch-rejected and torchvision-mismatch to say
         earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
@@ -350,6 +351,8 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
         return after.span.place  # conda does not look at what pip installed, and brings a build of its own
     if unreleased(old) and not new and _chosen_by_another(after):
         return after.span.place  # which comes only where NVIDIA's own build is not enough
+    if old and not new and install.url and _chosen_by_another(after):
+        return after.span.place  # of a repository, whose bounds exclude the one that is there
     if not (old or new) and before.method != "base" and _chosen_by_another(after):
         return after.span.place  # which comes only where it is another one
     if (old == new or not (old and new)) and _changes_cuda(before, after, install, new):

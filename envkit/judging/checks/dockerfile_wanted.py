@@ -259,7 +259,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         # pip and uv take the newest of a name alone, whichever torch is there.
         newest = facts.torch_needs_of.get(one.name, (None,))[-1] if free and not last else None
         used = facts.torch_use(one.name, one.version) if one.version else _newest_use(one, order, facts)
-        newest = newest or (used if free else None)
+        newest = newest if newest is not None and (newest.torch or used is None) else used if free else None
         version = one.version or last or (newest.until if newest is not None else "")
         row = newest or used or facts.torch_need(one.name, version)
         if row is None or row.torch is None:
