@@ -21,7 +21,7 @@ ZERO = re.compile(
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)"
     r"(?:_\w{1,20}[\"']?\s?[:=]|[\"']?\s?[:=]?)\s?0\b(?![.x]?\d)"
-    r"|\b(?P<all>\d{1,6})/(?P=all) trials TERMINATED\b"  # of Ray, which calls so what ended well
+    r"|(?:\b\d{1,6}(?: trials)?|\u2502.{0,200}) TERMINATED\b"  # of Ray, which calls so what ended well
 )
 _NONE_OF = re.compile(r"\b\w{1,30}=0\b")  # "ignored=0" tells that nothing was
 # words that no program ends with that ended well
@@ -65,6 +65,18 @@ MET = re.compile(
     r"|(?<!not )\b(?:allowed|permitted|tolerated)\b(?: to fail|.{0,20}\bfailures?\b)|(?<!\d )\bmay fail\b"
     r"|\bfail(?:ed|ures?)\b.{0,30}(?<!not )(?<!than )\b(?:allowed|permitted|tolerated)\b"
     r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
+)
+# what who manages some work says of a part that it begins again
+AGAIN = re.compile(
+    r"(?i)(?<!\bnot )(?<!\bnot be )(?<!\bnever be )(?<!\bno )(?<!\bwithout )"
+    r"\b(?:re-?(?:tr(?:y|ied|ies|ying)|start|run|queue|submit|launch|execut|schedul|spawn|cover)\w*"
+    r"|again|once more|anew|afresh|another (?:go|try|attempt|chance|node|card|gpu|host|life)"
+    r"|back (?:in)?to the queue)\b(?! (?:are|were|limit|count|exhaust\w*|exceeded|left|reached))|\bspawned: "
+)
+# what who stops a service says first: what follows is of that
+ASKED = re.compile(
+    r"(?i)\bexit request\b|\bStopping [\w@.-]{1,80}\.service\b|\basked to (?:stop|end|leave|quit|exit)\b"
+    r"|\b(?:stop|shutdown|exit|termination) (?:was |is )?requested\b"
 )
 _OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
 _TAGGED = re.compile(
@@ -172,7 +184,7 @@ def service(line: Line) -> str:
 
 def is_reported(trace: Traceback, seen: FileSeen) -> bool:
     """Whether the program wrote it, behind a line of its own that warns: Python itself writes none with a level."""
-    before = (line for line in (*seen.head, *seen.tail, *seen.loud) if line.number == trace.first.number - 1)
+    before = (line for line in seen.kept if line.number == trace.first.number - 1)
     return bool(trace.first.level) or any(
         (line.level.lower() not in QUIET or _INTRODUCES.match(line.text)) and same_process(line, trace.first)
         for line in before

@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from envkit.logs.ends import (
+    AGAIN,
     ANYHOW,
+    ASKED,
     CLOSES,
     EXIT_0,
     ILL,
     INNOCENT,
     PARTS,
+    SAYS,
     SERVES,
     STEADY,
     STEPS,
@@ -52,10 +55,11 @@ _VERDICT = re.compile(
     r"|\bexit(?:ed)?_?(?: with)?(?: exit)?(?: ?code| status)?[:=]? ?-?[1-9]\d{0,2}\b|\b(?:rc|status)=-?[1-9]"
     r"|\bbuild failed\b|\bcore dump|^[\w./-]{1,80} failed$|^Node\.js v\d"
 )
-# what a tool that builds says where it stops, and where it came to its end after all
+# what a tool that builds, or who starts things again, says where it stops; and where a build came to its end after all
 _STOPPED = re.compile(
     r"g?make(?:\[\d{1,3}\])?: \*\*\* |ninja: build stopped|-- Configuring incomplete|ERROR: failed to (?:solve|build)\b"
-    r"|(?i:(?:build|compilation) (?:failed|stopped|aborted)\b)"
+    r"|(?i:(?:build|compilation) (?:failed|stopped|aborted)\b)|gave up: "
+    r"|(?i:.{0,200}\b(?:start request repeated too quickly|backoff ?limit|no more retries|retries (?:are )?exhausted))"
 )
 _BUILT = re.compile(
     r"(?i)\[100%\]|\bBuilt target\b|\bbuil(?:t|d) (?:succe|complete|finished)|\bSuccessfully (?:built|installed)\b"
@@ -77,6 +81,8 @@ _ANSWERED = re.compile(
 _NUMBERED = re.compile(
     r"(?i)\b(\w{0,24}(?:worker|engine|process|replica|actor|server|child|instance|executor))[-_( #]{0,2}(\d{1,7})\b"
 )
+_ENDED = re.compile(r"(?i)\b(?:left|exit\w*|died|death|ended|gone|crash\w*|killed|fail\w*|status|code|rc)\b")
+_ASKED = 8  # last lines among which a service is asked to stop
 _OF_THREAD = re.compile(r"Exception in thread ")
 
 
@@ -256,7 +262,9 @@ def _over_its_trace(
     seen: FileSeen,
 ) -> bool:
     """What ``asked`` says of an error from the first line of its tracebacks to the last."""
-    if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("order"):
+    if event.role is not Role.ROOT or event.line.source == "kernel":
+        return False
+    if event.has("order") and not AGAIN.search(event.line.text):
         return False
     last, first = extent(event.line, trace_of(event.line, traces), traces)
     return asked(last, first, [other for other in events if other is not event], traces, seen)
@@ -295,6 +303,7 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     known = {form for n, form in begins.items() if n < first.number} - {()}
     starts = [n for n, form in begins.items() if n > line.number and n >= last and form in known]
     start = max([*starts, *_next_runs(line, last, kept), *_said_anew(first, last, kept)], default=0)
+    start = start or max(_to_be_again(first, line, last, kept), default=0)
     before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
     if start:
         after = [each for n, each in kept.work.items() if n > start]
@@ -304,6 +313,19 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     if not any(each.signature.id == "elastic-exit" and each.line.number == last for each in events):
         return False
     return goes_on(before, [each for n, each in kept.work.items() if n > last and each.host == line.host]) >= STEADY
+
+
+def _to_be_again(first: Line, line: Line, last: int, kept: _Kept) -> list[int]:
+    """The last line of an error and of what is said about it, where one beside it, or a later one that tells of an end
+    too, says that what failed is done again."""
+    near = {n: each for n, each in kept.lines.items() if n >= first.number - 1 and AGAIN.search(each.text)}
+    said = [n for n, each in near.items() if n == line.number or not bad_end(each)]
+    behind = (
+        n for n in said if n > max(line.number, last - SAYS) and (n <= last + SAYS or _ENDED.search(kept.lines[n].text))
+    )
+    beside = (n for n in said if n < first.number or n == line.number == first.number)
+    found = [*behind, *(beside if last - line.number <= SAYS else ())]
+    return [max(last, *found)] if found else []
 
 
 def _next_runs(line: Line, last: int, kept: _Kept) -> list[int]:
@@ -368,7 +390,7 @@ class _Kept:
 
     def __init__(self, seen: FileSeen) -> None:
         self._seen = seen
-        found = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud)}
+        found = {each.number: each for each in seen.kept}
         self.lines = {
             n: replace(each, text=each.text.lstrip()) if each.level or each.clock else each for n, each in found.items()
         }
@@ -378,10 +400,11 @@ class _Kept:
     @cached_property
     def bad(self) -> frozenset[int]:
         """The numbers of lines that tell of something bad."""
+        asked = min((n for n in list(self.lines)[-_ASKED:] if ASKED.search(self.lines[n].text)), default=self.last + 1)
         return frozenset(
             n
             for n, each in self.lines.items()
-            if (ILL.search(each.text) or bad_end(each)) and not EXIT_0.search(each.text)
+            if n < asked and (ILL.search(each.text) or bad_end(each)) and not EXIT_0.search(each.text)
         )
 
     @cached_property
@@ -416,7 +439,7 @@ class _Kept:
 
     @cached_property
     def stopped(self) -> int:
-        """The last line by which a tool that builds stops; 0 where it came to its end after that."""
+        """The last line by which who builds, or starts things again, stops; 0 where it came to its end after that."""
         stop = max((n for n, each in self.lines.items() if _STOPPED.match(each.text)), default=0)
         return 0 if any(n > stop and _BUILT.search(each.text) for n, each in self.lines.items()) else stop
 
@@ -464,7 +487,11 @@ def _closes(line: Line) -> bool:
 
 def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
     """The number of the last line of a file that tells of anything bad, ``line`` or one below it."""
-    told = (each.line.number for each in events if each.line.file == line.file and each.role is not Role.ADVICE)
+    told = (
+        each.line.number
+        for each in events
+        if each.line.file == line.file and each.role is not Role.ADVICE and not ASKED.search(each.line.text)
+    )
     again = (n for n, each in kept.lines.items() if each.text == line.text)
     before = {shape(each.text) for n, each in kept.lines.items() if n < line.number} - {()}
     bad = (n for n in kept.bad if n < line.number or shape(kept.lines[n].text) not in before)  # else it is no news

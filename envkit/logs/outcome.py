@@ -8,7 +8,7 @@ of one object says nothing of another that stands beside it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,12 +57,16 @@ _STATE = re.compile(
     r"|(?:largest|best|fastest|selected|chosen)\b.{0,60}: \S|.{0,200}\b(?:saved|written) to \S|configure: creating "
 )
 _SHORT = re.compile(rf"\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} ")  # less than there was
-_FEWER = re.compile(rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b")
+_FEWER = re.compile(
+    rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b"
+    r"|\b(?P<part>\d{1,7}) (?:[a-z]{2,20} ){1,2}of (?!(?P=part)\b)\d{1,7}\b"
+    rf"|\b(?P<few>\d{{1,7}}){_OF_ALL}(?!(?P=few)\b)\d{{1,7}} (?:\w{{1,20}} ){{1,3}}(?:are|were|is|was|have|had|came)\b"
+)
 # counts that stand below each other: what failed was done again where as much was
-_TALLY = re.compile(r"(?i)\s{0,8}(?P<what>[a-z][\w -]{2,30}?)\s{0,20}[:=]\s{0,8}(?P<count>\d{1,7})$")
+_TALLY = re.compile(r"(?i)\s{0,8}(?P<what>[a-z][\w -]{2,30}?)(?:\s{0,20}[:=]\s{0,8}|\s{2,20})(?P<count>\d{1,7})$")
 _TALLIED = (
     re.compile(r"(?i)fail|error"),
-    re.compile(r"(?i)retr(?:y|ie)|re-?submi|restart"),
+    re.compile(r"(?i)retr(?:y|ie)|re-?submi|restart|again"),
     re.compile(rf"(?i){_DONE}"),
 )
 # all of it, as the last words
@@ -171,13 +175,22 @@ def _as_few_as_may(text: str) -> bool | None:
 def _done_again(lines: Sequence[Line]) -> Line | None:
     """The last of the closing counts of a manager of much work where something was done and as much as failed was
     tried again; None where they tell of no such thing."""
-    counts = [(line, found) for line in lines if (found := _TALLY.match(line.text))]
-    sums = [sum(int(found["count"]) for _, found in counts if of.search(found["what"])) for of in _TALLIED]
-    failed, again, done = sums
+    counts = _counts(lines)
+    failed, again, done = (sum(each) for each in _sums(counts))
     if not (0 < failed <= again and done):
         return None
     rest = [line.text for line in lines if line.number > counts[-1][0].number]
     return None if any(ILL.search(text) or bad_words(text) for text in rest) else counts[-1][0]
+
+
+def _counts(lines: Iterable[Line]) -> list[tuple[Line, re.Match[str]]]:
+    """The lines of a table of counts."""
+    return [(line, found) for line in lines if (found := _TALLY.match(line.text))]
+
+
+def _sums(counts: Iterable[tuple[Line, re.Match[str]]]) -> list[list[int]]:
+    """How many failed, were tried again and are done, by the rows that tell of each."""
+    return [[int(found["count"]) for _, found in counts if of.search(found["what"])] for of in _TALLIED]
 
 
 def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:
@@ -214,7 +227,9 @@ def _left_bad(line: Line, before: Sequence[Line]) -> bool:
 def falls_short(seen: FileSeen) -> bool:
     """Whether the last line of a file says that less was done than there was, that more failed than may, or that
     something was lost."""
-    return _is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
+    failed, again, _ = _sums(_counts(seen.tail[-_LAST:]))
+    few = len(again) > 0 and sum(failed) > sum(again)
+    return few or _is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
 
 
 @lru_cache(1 << 6)

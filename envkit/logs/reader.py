@@ -36,6 +36,10 @@ ENDS = 40
 LOUD = 100
 """Lines kept that sound like an error and that no signature knows."""
 
+NEAR = 120
+"""Lines kept that stand beside an error: half of them the first, half the last."""
+
+_BEHIND = 4  # lines beside an error that are kept behind it; one is kept before it
 _PROCESSES = 500  # processes that are told apart for one signature
 _REMEMBERED = 4096  # texts whose outcome is remembered, so that a flood of one error costs little
 _LEAD_IN = re.compile(r"[^\s|│+>#*/-]")
@@ -284,6 +288,10 @@ class _File:
         self._processes: dict[str, int] = {}
         self._loud: dict[str, _PendingEvent] = {}
         self._late_loud: deque[Line] = deque(maxlen=LOUD // 2)
+        self._near: list[Line] = []
+        self._late_near: deque[Line] = deque(maxlen=NEAR // 2)
+        self._above: Line | None = None  # the line before, where it was not kept beside an error
+        self._behind = 0  # lines that are still to be kept
         self._remembered: dict[str, _Match | None] = {}
         self._order = 0
         self._years: set[int] = set()
@@ -321,7 +329,8 @@ class _File:
         known: dict[tuple[int, bytes], tuple[Line, ...]] = {}
         head, tail = self._plain(scanner.first, known)[:ENDS], self._plain(scanner.last(), known)[-ENDS:]
         loud = (*(replace(kept.line, times=kept.times) for kept in self._loud.values()), *self._late_loud)
-        file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud)
+        near = (*self._near, *self._late_near)
+        file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud, near)
         return _Read(file, list(self._events(quoted)), traces, self._years)
 
     def _fails_unquoted(self) -> bool:
@@ -431,6 +440,8 @@ class _File:
             if across is not None:
                 match, text = across
                 line = replace(line, text=text)
+        told = match is not None or (spoken.found and _LOUD.search(line.text.lower()) is not None)
+        self._note_near(line, part, told)
         if match is None:
             if spoken.found and part in (tracebacks.OTHER, tracebacks.MESSAGE, tracebacks.EXCEPTION):
                 self._hear(line, said)
@@ -440,6 +451,27 @@ class _File:
             # what only quotes an error may tell of a failure of its own
             match, role = self._own(match, line, said) or (match, role)
         self._keep(line, match, role, said.quoted)
+
+    def _note_near(self, line: Line, part: str, told: bool) -> None:
+        """Keeps the line before one that tells of an error, or before a traceback, and some behind it."""
+        # whose words those below an exception are is not known yet
+        other = part in (tracebacks.OTHER, tracebacks.MESSAGE)
+        if (told or not other) and self._above is not None and line.number - self._above.number == 1:
+            self._keep_near(self._above)
+        self._above = None
+        if told or not other:
+            self._behind = _BEHIND
+        elif self._behind:
+            self._behind -= 1
+            self._keep_near(line)
+        else:
+            self._above = line
+
+    def _keep_near(self, line: Line) -> None:
+        if len(self._near) < NEAR // 2:
+            self._near.append(line)
+        else:
+            self._late_near.append(line)
 
     def _own(self, quoted: _Match, line: Line, said: LogMessage) -> tuple[_Match, Role] | None:
         """What a line tells that quotes another failure, where it begins with that."""
@@ -833,6 +865,6 @@ def _with_year(line: Line, year: int | None) -> Line:
 
 
 def _dated(seen: FileSeen, year: int | None) -> FileSeen:
-    kept = (seen.head, seen.tail, seen.loud)
-    head, tail, loud = (tuple(_with_year(line, year) for line in lines) for lines in kept)
-    return replace(seen, head=head, tail=tail, loud=loud)
+    kept = (seen.head, seen.tail, seen.loud, seen.near)
+    head, tail, loud, near = (tuple(_with_year(line, year) for line in lines) for lines in kept)
+    return replace(seen, head=head, tail=tail, loud=loud, near=near)

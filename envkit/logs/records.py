@@ -245,7 +245,7 @@ class FileSeen:
     """What was read of one input: ``lines`` and ``bytes`` in all; ``cut`` says why the rest was not read, if so.
 
     ``head`` and ``tail`` are its first and last lines that are not blank; ``loud`` are lines that sound like an error
-    and that no signature knows.  ``frames`` are native stack frames ("#3 0x... in f at x.c:12", sanitizer lines).
+    and that no signature knows.  ``near`` are lines beside an error, known or loud, which say what is done about it.
     """
 
     name: str
@@ -256,6 +256,12 @@ class FileSeen:
     head: tuple[Line, ...] = ()
     tail: tuple[Line, ...] = ()
     loud: tuple[Line, ...] = ()
+    near: tuple[Line, ...] = ()
+
+    @property
+    def kept(self) -> tuple[Line, ...]:
+        """All lines that are kept, some of them twice."""
+        return (*self.head, *self.near, *self.tail, *self.loud)
 
 
 @dataclass(frozen=True, slots=True)

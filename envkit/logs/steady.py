@@ -20,7 +20,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_-]{2,}")
 _VALUES = 3  # numbers in a row of a table that has no word
 # of the program's own: not indented, no frame of a stack and no word of an error
 _PLAIN = re.compile(
-    r"(?!frame #|at |0x|File |Thread 0x|goroutine |.{0,300}\((?:0x|\.\.\.))[|\w]"
+    r"(?!frame #|at |0x|File |Thread 0x|goroutine |.{0,300}\((?:0x|\.\.\.))[|\[\w]"
     r"(?!.{0,400}(?i:error|fail|warn|exception|traceback|abort|killed|signal|nccl))"
 )
 _MANY = re.compile(

@@ -255,9 +255,9 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
 
 def _without_reports(seen: FileSeen) -> FileSeen:
     """The file without what belongs to the report of an error that nobody caught: no work of its program."""
-    head = tuple(line for line in seen.head if not _REPORT.match(line.text))
-    tail = tuple(line for line in seen.tail if not _REPORT.match(line.text))
-    return seen if (head, tail) == (seen.head, seen.tail) else replace(seen, head=head, tail=tail)
+    kept = (seen.head, seen.near, seen.tail)
+    head, near, tail = (tuple(line for line in lines if not _REPORT.match(line.text)) for lines in kept)
+    return seen if (head, near, tail) == kept else replace(seen, head=head, near=near, tail=tail)
 
 
 def _as_tried(event: Event) -> Event:
@@ -287,11 +287,7 @@ def _without_source(reading: Reading) -> Reading:
         for line in seen.tail
         if _PASSED.search(line.text)
     }
-    tested = {
-        seen.name
-        for seen in reading.files
-        if any(_TEST_FAILED.search(line.text) for line in (*seen.head, *seen.tail, *seen.loud))
-    }
+    tested = {seen.name for seen in reading.files if any(_TEST_FAILED.search(line.text) for line in seen.kept)}
     greeted = {seen.name: line.number for seen in reading.files for line in seen.head if _LOGIN.match(line.text)}
     roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
     roots += [line.text for seen in reading.files for line in seen.loud]

@@ -150,10 +150,16 @@ _OF_TREE = re.compile(
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
+_HEADS = re.compile(r"(?i)(?:\w{1,20} ){0,3}(?:error|stderr|failure|cause|reason|caused by):\s?$")
+"""A heading of who manages a part that failed, above what the part said."""
 _SUMMARY = re.compile(r"[A-Z]\w{1,60}Error:\s?$")  # an error whose words stand below its name, as Paddle writes it
 _ANY = ("RuntimeError", "Exception", "SystemError", "InternalError", "OSError")
 _PASSES_ON = re.compile(
     r"(?i)\bfail|\berror|\bcould not|\bcannot|\bunable|\bdied\b|\bcrash|\babort|\bsee \S{0,20} ?above"
+)
+_OF_PARTS = re.compile(
+    r"(?i)\b(?:trials?|tasks?|jobs?|workers?|actors?|stages?|steps?|runs?|process(?:es)?)\b.{0,60}"
+    r"\b(?:did not (?:complete|finish|succeed)|failed|died)\b"
 )
 STUMBLES = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
 """Exceptions of a program that was handed nothing, where it expected something."""
@@ -258,15 +264,15 @@ class _End:
         traces = [each for trace in traces for each in chain_of(trace, self.traces)]
         self.traces = [each for each in self.traces if each not in traces]
         self.gone += traces
-        head, tail = (
+        head, tail, near = (
             tuple(
                 line
                 for line in part
                 if line.number != number and not any(holds(trace, line) or leads(line, trace) for trace in traces)
             )
-            for part in (self.seen.head, self.seen.tail)
+            for part in (self.seen.head, self.seen.tail, self.seen.near)
         )
-        self.seen = replace(without(self.seen, traces, number), head=head, tail=tail)
+        self.seen = replace(without(self.seen, traces, number), head=head, tail=tail, near=near)
 
 
 def _may_be(end: GoodEnd, first: Traceback, last: Traceback, seen: FileSeen) -> bool:
@@ -274,8 +280,7 @@ def _may_be(end: GoodEnd, first: Traceback, last: Traceback, seen: FileSeen) -> 
     as a shell says "done" whatever came before."""
     if end.counted or is_caught(first):
         return True
-    kept = (*seen.head, *seen.tail)
-    between = {each.number: each.text for each in kept if last.line.number < each.number < end.line.number}
+    between = {each.number: each.text for each in seen.kept if last.line.number < each.number < end.line.number}
     worked = sum(re.match(r"(?!\+ ).*\w", text) is not None and not bad_words(text) for text in between.values())
     return worked >= STEPS or any(AWAITED.search(text) for text in between.values())
 
@@ -307,7 +312,7 @@ def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, 
         return False
     if any(line.number > trace.line.number for line in loud):
         return False
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if same_process(line, trace.line)}
+    lines = {line.number: line for line in seen.kept if same_process(line, trace.line)}
     before = any(n < trace.first.number - 1 and is_output(line) for n, line in lines.items())
     after = [line for n, line in lines.items() if n > trace.line.number and not _GOES_WITH.match(line.text)]
     if any(ILL.search(line.text) or bad_end(line) for line in after):
@@ -317,12 +322,12 @@ def _worked_past(trace: Traceback, traces: Sequence[Traceback], seen: FileSeen, 
 
 def _is_introduced(trace: Traceback, seen: FileSeen) -> bool:
     """Whether a line of the program's own says what the traceback below it is."""
-    return any(leads(line, trace) and same_process(line, trace.first) for line in (*seen.head, *seen.tail, *seen.loud))
+    return any(leads(line, trace) and same_process(line, trace.first) for line in seen.kept)
 
 
 def _is_tried_again(first: Traceback, last: Traceback, seen: FileSeen) -> bool:
     """Whether the program, which had printed something before, says just behind a traceback what it does about it."""
-    lines = [line for line in (*seen.head, *seen.tail) if same_process(line, first.first)]
+    lines = [line for line in seen.kept if same_process(line, first.first)]
     after = [line for line in lines if 0 < line.number - last.line.number <= SAYS and is_output(line)]
     before = any(line.number < first.first.number and is_output(line) for line in lines)
     return before and any(_TRIES.search(line.text) for line in after)
@@ -419,7 +424,7 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
 def _is_answered(trace: Traceback, seen: FileSeen) -> bool:
     """Whether the line behind a traceback, of the same process and with a level that a logger gave it, says what is
     done about it: behind one that nobody caught a Python says nothing more of its work."""
-    behind = (each for each in (*seen.head, *seen.tail, *seen.loud) if each.number == trace.line.number + 1)
+    behind = (each for each in seen.kept if each.number == trace.line.number + 1)
     said = next(behind, None)
     if said is None or not (said.level or _LEVEL.match(said.text)) or not same_process(said, trace.line):
         return False
@@ -436,7 +441,7 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     if any(other.role is Role.ROOT or (other.role is Role.CASCADE and other.category == "insufficient-evidence")
            for other in ends):  # fmt: skip
         return False
-    lines = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud)}
+    lines = {each.number: each for each in seen.kept}
     last = max([line.number, *(n for n, each in lines.items() if each.text == line.text)])
     warned = {other.line.number for other in events if other.has("warning")}
     after = [each for n, each in sorted(lines.items()) if n > last]
@@ -514,7 +519,7 @@ def _installed(event: Event, seen: FileSeen) -> bool:
     """Whether pip told of packages that do not fit what it installs, and then installed it all the same."""
     if event.signature.id != "resolve-requires":
         return False
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    lines = {line.number: line for line in seen.kept}
     return any(n > event.line.number and _INSTALLED.match(line.text) for n, line in lines.items())
 
 
@@ -532,7 +537,7 @@ def overcome(
 ) -> bool:
     """Whether the next lines say that an error was met by a wait, another try or another way, and the log goes on after
     the last such one to an end that tells of nothing else."""
-    after = {each.number: each for each in (*seen.head, *seen.tail, *seen.loud) if each.number > line.number}
+    after = {each.number: each for each in seen.kept if each.number > line.number}
     near = {line.number: line} | {n: each for n, each in after.items() if n <= line.number + SAYS}
     met = next((n for n in sorted(near) if _OVERCOME.search(near[n].text)), None)
     if met is None or any(trace.first.number > line.number for trace in traces if trace.line.file == seen.name):
@@ -560,7 +565,7 @@ def _started_again(event: Event, events: Sequence[Event], traces: Sequence[Trace
 
 def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen, events: Iterable[Event] = ()) -> bool:
     """Whether what ended at a line, of the service of that name, was started again and worked, or ended with 0."""
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud) if line.number > at}
+    lines = {line.number: line for line in seen.kept if line.number > at}
     if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
         return True
     again = next((n for n in sorted(lines) if n <= at + SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
@@ -610,7 +615,7 @@ def _handled(event: Event, events: Sequence[Event], traces: Sequence[Traceback],
         return False
     trace = next((each for each in traces if holds(each, event.line)), None)
     begin, end = (event.line.number,) * 2 if trace is None else (trace.first.number, trace.line.number)
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    lines = {line.number: line for line in seen.kept}
     mine = {n: line for n, line in lines.items() if same_process(line, event.line)}
     said = [line for n, line in mine.items() if begin - SAYS <= n < begin or end < n <= end + SAYS]
     lone = [event.line] if trace is None else []
@@ -641,9 +646,10 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         told = event.line.level.lower() in ("info", "debug")  # what failed for want of something says more of it
         stumbled = any(_stumbles(trace) if told else trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
         return not stumbled and _unrelated(later, event, events)
-    lines = {line.number: line for line in (*seen.head, *seen.tail, *seen.loud)}
+    lines = {line.number: line for line in seen.kept}
     lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
-    if (above := lines.get(event.line.number - 1)) is not None and _FATAL.match(above.text):
+    above = lines.get(event.line.number - 1)
+    if above is not None and (_FATAL.match(above.text) or (_HEADS.match(above.text) and event.line.text[:1].isspace())):
         return False
     if any(n in lines and _SUMMARY.match(lines[n].text) for n in range(event.line.number - SAYS, event.line.number)):
         return False
@@ -727,6 +733,8 @@ def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]
         return False
     if any(name in _ANY and _PASSES_ON.search(trace.message) for name, trace in zip(names, rest, strict=True)):
         return False
+    if any(_OF_PARTS.search(trace.message) for trace in rest):
+        return False
     said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") and not is_check(trace.message) for trace in mine)
     return not said and not any(
         other.category not in INNOCENT and holds(trace, other.line) for trace in mine for other in events
@@ -809,7 +817,7 @@ def without_complaints(seen: FileSeen, end: GoodEnd) -> FileSeen:
         return tuple(x for x in part if not (ILL.search(x.text) or bad_words(x.text)) or not end.speaks_for(x))
 
     loud = tuple(line for line in seen.loud if not end.speaks_for(line))
-    return replace(seen, head=kept(seen.head), tail=kept(seen.tail), loud=loud)
+    return replace(seen, head=kept(seen.head), tail=kept(seen.tail), near=kept(seen.near), loud=loud)
 
 
 def is_ignored(trace: Traceback) -> bool:

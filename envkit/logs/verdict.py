@@ -91,7 +91,7 @@ def _after_all(found: Sequence[Hypothesis], story: Story, facts: Facts) -> list[
 
 def _among_cpus(story: Story) -> bool:
     """Whether the ranks talk by gloo and nothing in the logs names NCCL: no GPU has a part in their connections."""
-    lines = [line.text for seen in story.files for line in (*seen.head, *seen.tail, *seen.loud)]
+    lines = [line.text for seen in story.files for line in seen.kept]
     text = "\n".join((*lines, *(event.line.text for event in story.events), *(t.message for t in story.tracebacks)))
     return "gloo" in text.lower() and "nccl" not in text.lower()
 

@@ -73,7 +73,8 @@ _LAUNCHER = re.compile(
 _ASKED = re.compile(r"\bSIG(?:TERM|INT)\b|\bsignal 15\b")
 # how services and supervisors say that a planned stop went well
 _IN_ORDER = re.compile(
-    r"\(exit status 0\)|\bexited with code 0\b|\bDeactivated successfully\b|\bApplication shutdown complete\b"
+    r"\(exit status 0\)|^(?:stopped: )?[\w.:-]{1,80} \(terminated by SIGTERM\)$"
+    r"|\bexited with code 0\b|\bDeactivated successfully\b|\bApplication shutdown complete\b"
     r"|\bFinished server process\b|(?i:\bexited normally\b"
     r"|\b(?:stopped|shut ?down|closed) (?:cleanly|gracefully|in order)\b"
     r"|\bshutdown complete\b|\bdrained\b|^(?:good)?bye\b|\bbye bye\b|\b(?:0|no) \w{1,20} (?:are |were )?lost\b)"
@@ -334,7 +335,7 @@ def stopped_as_asked(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     lines = sorted({line.number: line for line in (*story.files[0].head, *story.files[0].tail)}.items())
     after = [line for number, line in lines if number > orders[0].line.number]
     end = next((line for line in reversed(after) if _IN_ORDER.search(line.text)), None)
-    if end is not None and not any(speaks(line) for line in after):
+    if end is not None and not any(speaks(line) and not _IN_ORDER.search(line.text) for line in after):
         why = f"the program was asked to end, and did so in order: {shortened(end.text)}"
         decide = "who asked it to end, if nobody meant to"
         yield Hypothesis(OPEN, "unknown", Strength.LIKELY, (orders[0].line, end), why, decide, over=(INNOCENT,))
