@@ -191,6 +191,22 @@ def test_a_command_that_fails_under_a_tool_by_anything_else_is_not_run_again(
     assert "failed in the stage memcheck: RuntimeError: CUDA error: out of memory" in made.cause and not made.unseen
 
 
+@pytest.mark.slow  # all stages
+def test_a_command_that_fails_with_the_cache_for_captures_alone_is_run_again_with_all_of_it(
+    run: test_debug.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_debug.stand_in(tmp_path, "none", monkeypatch)
+    torch(tmp_path, SWITCH)
+    body = 'import torch\n    torch.cuda.CUDAGraph()\n    assert os.environ.get("ENVKIT_DEBUG_CACHE") != "captures"'
+    made = run(test_debug.python(tmp_path, test_debug.USES_CUDA.format(body=body)))
+    assert made.verdict is Verdict.CLEAN and ran(made) == ["as-is", "memcheck", *sanitizer.TOOLS]
+    assert next(step for step in made.steps if step.stage == "memcheck").found == debug._PARTLY
+    assert "which was on for all tensors" in made.unseen
+    made = run(test_debug.python(tmp_path, test_debug.USES_CUDA.format(body=body.replace("captures", "none"))))
+    assert made.verdict is Verdict.CLEAN and ran(made) == ["as-is", *sanitizer.TOOLS]
+    assert "which was on for the tensors that a capture makes" in made.unseen
+
+
 def test_what_a_tool_saw_before_a_capture_failed_stays_found(
     run: test_debug.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +305,13 @@ SWITCHED = [
 ]  # fmt: skip
 
 
+def torch(folder: Path, switch: str) -> None:
+    """Writes the torch into a folder, with or without a switch for its cache."""
+    for name, text in TORCH.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.replace("SWITCH", switch))
+
+
 @pytest.mark.parametrize(
     ("environ", "switch", "printed", "how"),
     [
@@ -303,9 +326,7 @@ SWITCHED = [
 def test_torchs_cache_is_left_to_captures_where_that_is_asked(
     tmp_path: Path, environ: dict[str, str | None], switch: str, printed: list[str], how: list[str]
 ) -> None:
-    for name, text in TORCH.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text.replace("SWITCH", switch))
+    torch(tmp_path, switch)
     command = test_debug.python(tmp_path, CAPTURES)
     done = job.run(LocalMachine(), command, tmp_path / "run", budget_s=300, environ=environ)
     assert (done.text().splitlines(), done.exit) == (printed, 0)

@@ -49,6 +49,7 @@ _TAIL_BYTES = 8 << 20  # of an output that are explained: what the supervisor le
 _UNCAPTURED = (
     "a CUDA graph cannot be captured without torch's cache of memory, so that this run tells nothing of the command"
 )
+_PARTLY = "it fails where torch's cache of memory is on for captures alone, and is run again with the cache"
 _READ_S = 120.0  # for cuda-gdb to open a core dump, and for nsys to count
 
 
@@ -206,10 +207,10 @@ def _run_stage(session: _Session, stage: stages.Stage) -> None:
     # Names of files of the folder, so that a report can be read elsewhere.
     kept = tuple(sorted(path.relative_to(session.folder).as_posix() for path in ran.folder.iterdir()))
     step = Step(stage.name, True, plan.why, round(ran.seconds, 3), ran.exit, ran.ended, files=kept)
-    if _capture_broke(session, stage.name, ran):
+    if broke := _capture_broke(session, stage.name, ran):
         session.state = replace(session.state, cached=True)
-        session.steps.append(replace(step, found=_UNCAPTURED))
-        session.say(f"{stage.name}: {_UNCAPTURED}")
+        session.steps.append(replace(step, found=broke))
+        session.say(f"{stage.name}: {broke}")
         if stage.name in sanitizer.TOOLS:
             _run_stage(session, stage)
         return
@@ -219,14 +220,17 @@ def _run_stage(session: _Session, stage: stages.Stage) -> None:
     session.say(f"{stage.name}: {_ending(ran)}" + (f"; {step.found}" if step.found else ""))
 
 
-def _capture_broke(session: _Session, name: str, ran: CommandRun) -> bool:
-    """Whether a run without torch's cache failed by a capture of a CUDA graph, which succeeds with it."""
+def _capture_broke(session: _Session, name: str, ran: CommandRun) -> str:
+    """Why a run without torch's cache, or with it for captures alone, tells nothing of a command that captures CUDA
+    graphs; "" for one that does."""
     state = session.state
     if name not in (*sanitizer.TOOLS, "no-cache") or state.cached or state.broken_capture:
-        return False
+        return ""
     if ran.ended != "exited" or ran.exit == 0 or sanitizer.worst(sanitizer.faults(_log(ran), name)):
-        return False
-    return (state.captures and state.first.succeeded) or stages.captures_fail(told.read(_texts(session, name, ran)))
+        return ""
+    if stages.captures_fail(told.read(_texts(session, name, ran))):
+        return _UNCAPTURED
+    return _PARTLY if state.captures and state.first.succeeded else ""
 
 
 def _log(ran: CommandRun) -> str:
