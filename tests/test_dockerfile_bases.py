@@ -250,7 +250,10 @@ def test_which_tags_of_pytorch_were_published(tag: str, exists: object) -> None:
         ("nvcr.io/nvidia/l4t-base:r32.7.1", ("?", "ubuntu18.04", "?", "?", "?", "?")),
         ("nvcr.io/nvidia/digits:21.09-tensorflow-py3", ("11.4.2", "ubuntu20.04", "?", "?", "?", "?")),
         ("nvcr.io/nvidia/caffe:20.03-py3", ("10.2.89", "ubuntu18.04", "?", "?", "?", "?")),
-        ("nvcr.io/nvidia/nemo:24.05", ("?", "?", "?", "?", "?", "?")),
+        ("nvcr.io/nvidia/nemo:24.05", ("?", "ubuntu22.04", "3.10", "?", "?", "?")),
+        ("nvcr.io/nvidia/isaac-sim:4.5.0", ("?", "ubuntu22.04", "?", "?", "?", "?")),
+        ("nvcr.io/nvidia/isaac-sim:5.1.0", ("?", "ubuntu24.04", "?", "?", "?", "?")),
+        ("nvcr.io/nvidia/isaac-sim:2023.1.1", ("?", "?", "?", "?", "?", "?")),
     ],
 )
 def test_images_of_nvidias_own_registry(reference: str, held: tuple[object, ...]) -> None:
@@ -294,7 +297,7 @@ def test_images_for_jetson_name_the_release_of_their_system(tag: str, os: str) -
     [
         ("deepspeed/deepspeed:v072_torch112_cu117", "?", "?"),  # 1.1.2 or 1.12
         ("deepspeed/deepspeed:v072_torch1121_cu117", "1.12.1", "?"),
-        ("pytorch/torchserve:0.8.2-gpu", "?", "?"),
+        ("pytorch/torchserve:0.8.2-gpu", "?", "3.9"),
         ("floydhub/pytorch:1.4.0-gpu.cuda10cudnn7-py3.54", "1.4.0", "?"),
         ("floydhub/pytorch:1.4.0-gpu.cuda10cudnn7-py3.5", "1.4.0", "3.5"),
     ],
@@ -570,3 +573,17 @@ def test_long_references_cost_little() -> None:
 def test_what_the_facts_know_of_an_image(reference: str, held: tuple[object, ...]) -> None:
     found = read(reference)
     assert tuple(map(shown, (found.cuda, found.os, found.python, found.torch, found.torch_cuda))) == held
+
+
+@pytest.mark.parametrize(
+    ("reference", "system"),
+    [
+        ("vastai/pytorch:2.2.0-cuda-12.1.1-py310-22.04", "ubuntu22.04"),
+        ("team/base:1.0-20.04", "ubuntu20.04"),
+        ("team/base:22.04", "?"),
+        ("team/base:22.04-py3", "?"),
+        ("team/base:v1-23.04", "?"),
+    ],
+)
+def test_a_tag_may_end_with_a_long_term_release_of_ubuntu(reference: str, system: str) -> None:
+    assert shown(read(reference).os) == system

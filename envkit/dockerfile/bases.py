@@ -109,6 +109,9 @@ ROS = {
     **dict.fromkeys(("jazzy", "kilted"), "ubuntu24.04"),
     **dict.fromkeys(("lunar", "rolling"), ""),
 }
+# A tag whose last word is a long-term release of Ubuntu, as in "2.2.0-cuda-12.1.1-py310-22.04"; months of NVIDIA's
+# stand first.
+_LAST_UBUNTU = pattern(r"[A-Za-z0-9]-((?:1[468]|2[0246])\.04)$")
 _OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
 _WORDS = pattern(r"[-_.:/]")
 
@@ -143,6 +146,9 @@ def _os(text: str, facts: Facts) -> str:
         if name == "alpine":
             return f"alpine{number}" if "." in number else ""
         return f"{name}{number.partition('.')[0]}"
+    last = _LAST_UBUNTU.search(text)
+    if last:
+        return f"ubuntu{last[1]}"
     jetpack = _JETPACK.search(text)
     if jetpack:
         return _JETSON_SYSTEMS[_JETPACKS[jetpack[1]]]
@@ -440,9 +446,6 @@ def _jetson_containers(base: Base, reference: Reference, facts: Facts) -> Base:
     that of Ubuntu."""
     base = _plain(base, reference, facts)
     found = _JETSON_WITHIN.search(reference.tag)
-    named = re.search(r"-([0-9]{2}\.04)$", reference.tag)
-    if named is not None and base.os.value is None:
-        return replace(base, os=Observed.of(f"ubuntu{named[1]}", f"tag {reference.tag}"))
     return _tegra(base, reference.tag, int(found[1])) if found is not None else base
 
 

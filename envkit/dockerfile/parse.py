@@ -183,6 +183,10 @@ def _instruction(line: Text, end_line: int, end_column: int, escape: str, proble
         wrong = name_values(text.value, escape, legacy=True)[1]
         if wrong:
             problems.append(Problem(f"{name} {wrong}", span))
+    elif name == "FROM" and text.value:
+        count = len(_BLANKS.split(text.value))
+        if count not in (1, 3):
+            problems.append(Problem(f"FROM takes a name, or a name AS a stage, and here are {count} words", span))
     elif name == "ONBUILD" and text.value:
         if _BLANKS.split(text.value, maxsplit=1)[0].upper() == "ONBUILD":
             problems.append(Problem("ONBUILD holds another ONBUILD", span))

@@ -193,6 +193,18 @@ def program_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 {f"no conda in PyTorch's images since {since.release}": cited(since)},
                 "take the tag that was tested, or install into the image's own environment with pip",
             )
+        outside = _outside_path(stage, dockerfile)
+        asked += outside is not None
+        if outside is not None and ("conda", outside[0].span) not in told:
+            word, root, brought = outside
+            told.add(("conda", word.span))
+            yield error(
+                f"{word.text} is called by its name, and it lies in {root}/bin, which is not on PATH, so that the "
+                "build ends here",
+                word.span,
+                {f"conda lies in {root}": brought.span.place},
+                f"set `ENV PATH={root}/bin:$PATH` before it, or call {root}/bin/{word.text}",
+            )
         if not _plain(stage.base):
             continue
         asked += 1
@@ -227,6 +239,53 @@ def _without_conda(dockerfile: Dockerfile, stage: Stage, facts: Facts) -> Word |
                 return command.words[0]
             if command.program in system.SHELLS or "/" in command.words[0].text:
                 return None
+    return None
+
+
+def _has(path: Sequence[str], root: str) -> bool:
+    return any(
+        one.rstrip("/") in (f"{root}/bin", f"{root}/condabin") or "conda" in one or "forge" in one for one in path
+    )
+
+
+_INSTALLED_CONDA = frozenset({"miniconda", "anaconda", "miniforge", "mambaforge"})
+# What may put a program on PATH in ways of its own; a shell of login or of a terminal reads files at its start.
+_STARTS_OWN = pattern(r"\bsh\b[\s\",]+-(?:-login|\w*[li])|\bbash\b[\s\",]+-(?:-login|\w*[li])|\bsu\b|\bsudo\b")
+_LINKS = pattern(r"\bln\b|\bcp\b|\bmv\b|\binstall\b\s+-m|update-alternatives|/etc/environment|conda init")
+
+
+def _outside_path(stage: Stage, dockerfile: Dockerfile) -> tuple[Word, str, Install] | None:
+    """The first call of conda by its name where the one that an installer brought is surely not on PATH: with the word
+    and the folder."""
+    base = stage.base
+    if base.family not in ("os", "nvidia") or not base.sure or base.digest:
+        return None
+    brought: Install | None = None
+    for step in dockerfile.steps_of(stage.index):
+        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        if copied or step.name == "SHELL" or any(one.system for one in step.unread):
+            return None
+        if step.name != "RUN":
+            continue
+        if _STARTS_OWN.search(step.value) or "BASH_ENV" in step.env:
+            return None
+        opened = False  # by what the RUN itself exports or sources
+        for at, command in enumerate(step.commands):
+            word = command.words[0]
+            opened = opened or command.program in (".", "source", "eval", "export") or "PATH" in command.assigns
+            if word.text in ("conda", "mamba") and brought is not None and not opened:
+                root = brought.target.rstrip("/")
+                path = (command.env.get("PATH") or "").split(":")
+                known = command.env.get("PATH") and not any("$" in one or "~" in one for one in path)
+                if command.sure and known and not forgiven(step, at) and not _has(path, root):
+                    return word, root, brought
+                return None
+        mine = [one for one in step.installs if one.manager == "source" and one.name in _INSTALLED_CONDA]
+        if any(not one.target.startswith("/") or not one.sure for one in mine):
+            return None
+        brought = mine[-1] if mine else brought
+        if brought is not None and _LINKS.search(step.value):
+            return None
     return None
 
 

@@ -64,6 +64,8 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     if stands_in and "$" in _written(base, dockerfile):
         return ""  # the build fails until the argument is given
     if not base.tag:
+        if _broken_off(base, dockerfile):
+            return ""
         return f"the base {base.reference} has no tag, so each build takes whatever is newest"
     if _MOVING.search(base.tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", base.tag):
         return f"the tag {base.tag} of {base.repository} moves with each release"
@@ -73,6 +75,15 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
     if not re.search(r"[0-9]", version) and not codename:
         return f"the tag {base.tag} of {base.repository} names no version"
     return ""
+
+
+def _broken_off(base: Base, dockerfile: Dockerfile) -> bool:
+    """Whether a line's end has cut the name of a base in two: it ends where no name does, or what follows it is no
+    instruction.  BuildKit refuses such a file, which says nothing of its tag."""
+    if re.search(r"[-_./]$", base.reference):
+        return True
+    next_line = f"{base.span.place.rpartition(':')[0]}:{base.span.line + 1}: there is no instruction"
+    return any(problem.startswith(next_line) for problem in dockerfile.problems)
 
 
 def _given(base: Base, dockerfile: Dockerfile) -> bool:

@@ -327,8 +327,9 @@ _OLD_ARCHIVE = pattern(
 
 
 def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """apt knows the key that NVIDIA signs its archive with.  Source: NVIDIA, "Updating the CUDA Linux GPG Repository
-    Key": 3bf863cc took the place of 7fa2af80 on April 27, 2022."""
+    """apt knows the keys that NVIDIA and ROS sign their archives with.  Source: NVIDIA, "Updating the CUDA Linux GPG
+    Repository Key": 3bf863cc took the place of 7fa2af80 on April 27, 2022; ros/rosdistro issue 46260: the key that
+    images of ROS held expired on June 1, 2025."""
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()
@@ -366,7 +367,62 @@ def apt_key_rotated(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                         "/etc/apt/sources.list.d/nvidia-ml.list`, or install NVIDIA's cuda-keyring",
                     )
                 break
-    skip_if(not asked, "nothing here is known to have NVIDIA's old key")
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        if not _holds_ros_old_key(base):
+            continue
+        asked += 1
+        command = _first_update(dockerfile.steps_of(index), base)
+        if command is not None and command.span not in told:
+            told.add(command.span)
+            yield error(
+                f"the key of ROS's archive in {base.reference} expired on June 1, 2025, so that the build ends here",
+                command.words[0].span,
+                {
+                    "the image was not made again": base.span.place,
+                    "EXPKEYSIG F42ED6FBAB17C654": "ros/rosdistro issue 46260; dusty-nv/jetson-containers issue 1124",
+                },
+                "write before it `RUN rm -f /etc/apt/sources.list.d/ros*`, or install ros2-apt-source in place of the "
+                "key, or take an image of a ROS that still lives",
+            )
+    skip_if(not asked, "nothing here is known to have an old key")
+
+
+# Releases of ROS that had ended before their archive's key did, whose images nobody makes again.  Source: REP 3 and REP
+# 2000, end of life of each; osrf/docker_images issue 821, whose images of the others were made again.
+_ENDED_ROS = frozenset(
+    {"jade", "lunar", "melodic", "ardent", "bouncy", "crystal", "dashing", "eloquent", "foxy", "galactic", "iron"}
+)
+_MENDS_ROS = pattern(
+    r"ros2?\.(?:key|asc|list|sources)|apt-source|ros-archive|F42ED6FBAB17C654|C1CF6E31|sources\.list|apt-key"
+    r"|keyring|packages\.ros\.org|[Ii]nsecure|trusted=yes|allow-unauthenticated"
+)
+
+
+def _holds_ros_old_key(base: Base) -> bool:
+    """Whether an image of ROS was surely made before its archive's key was given a longer life."""
+    if not base.sure or base.digest:
+        return False
+    if re.fullmatch(r"(?:osrf/|arm64v8/|amd64/)?ros", base.repository):
+        return base.tag.partition("-")[0] in _ENDED_ROS
+    return base.repository == "dustynv/ros" and re.search(r"-l4t-r3[245]\.", base.tag) is not None
+
+
+def _first_update(steps: Sequence[Step], base: Base) -> Command | None:
+    """The first update of apt's lists that ends the build, None where a step before may have mended the key."""
+    for step in steps:
+        if step.copy is not None and (
+            re.search(r"^/etc\b|^/$|^/usr\b|sources|keyring", step.copy.target) or step.copy.source_stage is not None
+        ):
+            return None
+        if _MENDS_ROS.search(step.value):
+            return None
+        for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+            if command.program in system.SHELLS or "/" in command.words[0].text:
+                return None
+            if _updates(command):
+                return None if forgiven(step, at) or not _refuses(command, base) else command
+    return None
 
 
 def _knows_the_old(base: Base, facts: Facts) -> str:

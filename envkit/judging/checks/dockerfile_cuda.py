@@ -124,7 +124,7 @@ def _smaller(dockerfile: Dockerfile, facts: Facts) -> str:
 
 # ---------------------------------------------------------------- what a change of FROM left behind
 
-_PATH = pattern(r"/usr/local/cuda-(\d+)(?:\.(\d+))?(?![\d.]*\d)")
+_PATH = pattern(r"/usr/local/cuda-(\d+)(?:\.(\d+)(\.\d+)?)?(?![\d.]*\d)")
 _ENTRY_ENDS = pattern(r"[:\s\"'=,;]")
 _HARMLESS = frozenset({"rm", "mkdir", "test", "[", "[[", "ls", "find", "true", "rmdir", "mv", "du"})
 
@@ -207,12 +207,18 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
     for one in _named(stage):
         if one.cuda in there or one.path in told:
             continue
+        three = one.cuda.count(".") == 2
+        if three and (added or stage.base.family == "os"):
+            continue  # an installer may be told to make a folder of that name
         told.add(one.path)
         forced = one.started or (
             one.home and any(made.torch_extension and made.sure for made in compiles(dockerfile, facts))
         )
         yield found(
-            f"{one.path} is of CUDA {one.cuda}, and the base {stage.base.reference} has only CUDA {cuda}",
+            f"{one.path} does not exist: NVIDIA names the folder with two numbers, /usr/local/cuda-{cuda} in "
+            f"{stage.base.reference}"
+            if three
+            else f"{one.path} is of CUDA {one.cuda}, and the base {stage.base.reference} has only CUDA {cuda}",
             one.span,
             Severity.ERROR if forced else Severity.WARNING,
             f"write {_PATH.sub('/usr/local/cuda', one.path)}, which is a link to the CUDA that is there",
@@ -302,7 +308,7 @@ def _cuda_of(path: str) -> str:
     match = _PATH.match(path)
     if match is None:
         return ""
-    return f"{match[1]}.{match[2]}" if match[2] else match[1]
+    return f"{match[1]}.{match[2]}{match[3] or ''}" if match[2] else match[1]
 
 
 # ---------------------------------------------------------------- cuDNN

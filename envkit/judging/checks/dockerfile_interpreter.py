@@ -53,6 +53,17 @@ def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
                 {f"no {name} in the base": f"{base.span.place}, {base.reference}"},
                 _FIXES[name],
             )
+        unable = _without_venv(dockerfile, stage)
+        if unable is not None and "venv" not in told:
+            told.add("venv")
+            command, package = unable
+            yield error(
+                f"{command.words[0].text} -m venv finds no ensurepip, which is in the package {package} on "
+                f"{stage.base.os.value}, so that the build ends here",
+                command.words[0].span,
+                {f"no step before installs {package}": f"{stage.base.span.place}, {stage.base.reference}"},
+                f"install it before: `apt-get install -y {package}`",
+            )
     skip_if(not asked, "the base has a Python of its own, or is not known")
 
 
@@ -73,6 +84,45 @@ def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command
             lacking -= _brought(command, own)
             if not lacking:
                 return
+
+
+# Packages that are, require or recommend the one with ensurepip, or bring more than their name says.
+_MAY_BRING_VENV = pattern(
+    r".*venv.*|python3(?:\.\d+)?-full|pipx|.*virtualenv.*|.*conda.*|ros-.*|.*colcon.*|.*poetry.*|.*tox.*|ansible.*|ubuntu-.*"
+    r"|.*jupyter.*|.*spyder.*|thonny|.*-desktop|.*-all(?:-dev)?|python3-(?:build|hatch|nox|pdm|cookiecutter)"
+)
+
+
+def _without_venv(dockerfile: Dockerfile, stage: Stage) -> tuple[Command, str] | None:
+    """The first `python3 -m venv` of the distribution's or deadsnakes' Python without the package that has ensurepip,
+    and that package.  Source: Debian's and deadsnakes' sources of Python, debian/control, whose venv packages hold it.
+    """
+    there = False
+    for step in dockerfile.steps_of(stage.index):
+        if _brings(step):
+            return None
+        for at, (command, own) in enumerate(installs_of(step) if step.name == "RUN" else ()):
+            name = command.words[0].text
+            if command.args[:2] == ("-m", "venv") and (found := _CALLED.fullmatch(name)) is not None:
+                if not there or not command.sure or forgiven(step, at) or "--without-pip" in command.args:
+                    return None
+                return command, f"python{found[1] or '3'}-venv"
+            hidden = command.program in system.APT and any(not word.sure for word in command.words)
+            other = command.program in (_OPAQUE - {"curl", "wget", "git"}) or command.program in system.SHELLS
+            if (
+                hidden
+                or other
+                or "/" in name
+                or command.program in (".", "source", "eval", "ln", "update-alternatives")
+            ):
+                return None
+            if any(one.manager == "source" or _MAY_BRING_VENV.fullmatch(one.name) for one in own):
+                return None
+            there = there or any(one.manager == "apt" and one.name.startswith("python3") for one in own)
+    return None
+
+
+_CALLED = pattern(r"(?:/usr/bin/)?python(3(?:\.\d+)?)?")
 
 
 def _started(dockerfile: Dockerfile) -> tuple[Step, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from envkit.dockerfile import options, pip
+from envkit.dockerfile import options, pip, system
 from envkit.dockerfile.pythons import SYSTEM
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
@@ -14,6 +14,7 @@ from envkit.judging.checks._outcomes import error, skip_if
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
+from envkit.versions import Torch
 
 _BARE = ("os", "nvidia")  # families of bases whose one Python is the distribution's
 # Other images on a plain Ubuntu, whose Python is the distribution's where apt installs one.
@@ -53,7 +54,68 @@ def pip_externally_managed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
                 "make an environment, `python3 -m venv /opt/venv` with `ENV PATH=/opt/venv/bin:$PATH`, or add "
                 "--break-system-packages",
             )  # fmt: skip
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        called = _without_environment(dockerfile, stage, facts)
+        asked += called is not None
+        if called is not None and called.span not in told:
+            told.add(called.span)
+            yield error(
+                "`uv pip` installs into a virtual environment unless it is told otherwise, and none was made, so that "
+                "the build ends here",
+                called.words[0].span,
+                {"uv finds no virtual environment": "uv documentation, Using Python environments; astral-sh/uv issue "
+                 "15923: `error: No virtual environment found`"},
+                "add --system, or write before it `RUN uv venv /opt/venv` and "
+                "`ENV VIRTUAL_ENV=/opt/venv PATH=/opt/venv/bin:$PATH`",
+            )  # fmt: skip
     skip_if(not asked, "the base's Python is not marked as externally managed, as far as is known")
+
+
+_ENDED_CONDA = "pytorch-image-conda"
+# What may make an environment, or tell uv of one or of the system's Python.
+_ENVIRONMENT = pattern(
+    r"venv|virtualenv|conda|mamba|activate|pixi|poetry|UV_(?:SYSTEM_PYTHON|PYTHON|CONFIG_FILE|VENV)|VIRTUAL_ENV|uv\.toml"
+    r"|\buv\s+(?:sync|run|init|add|lock)"
+)
+_UV_PLACED = pattern(r"--(?:system|python|target|prefix|break-system-packages|config-file|dry-run)(?:=.*)?|-p.*")
+
+
+def _without_environment(dockerfile: Dockerfile, stage: Stage, facts: Facts) -> Command | None:
+    """The first `uv pip install` that surely finds no virtual environment, None where there may be one.
+
+    A project's own pyproject.toml may say that uv is to take the system's Python, and a folder may bring .venv.
+    PyTorch's images of late hold an environment in place of conda.
+    """
+    base, release = stage.base, stack.said(stage.base.torch)
+    if base.family == "pytorch" and (not release or Torch(release) >= Torch(facts.milestone(_ENDED_CONDA).release)):
+        return None
+    if base.family not in ("os", "nvidia", "python", "pytorch") or not base.sure or base.digest:
+        return None
+    for step in dockerfile.steps_of(stage.index):
+        if step.copy is not None:
+            brought = step.copy.source_stage is not None or bool(step.copy.image)
+            programs = re.search(r"/bin(?:/(?:uvx?)?)?$|/uvx?$", step.copy.target)
+            lists = step.copy.sources and all(re.search(r"\.(?:txt|in|sh)$", one) for one in step.copy.sources)
+            if not (programs if brought else lists):
+                return None
+        if step.name == "RUN" and (step.unread and any(one.system for one in step.unread)):
+            return None
+        if _ENVIRONMENT.search(step.value) or "--mount=type=bind" in " ".join(step.flags):
+            return None
+        for at, command in enumerate(step.commands if step.name == "RUN" else ()):
+            script = command.program in system.SHELLS and "astral.sh/uv/" not in step.value
+            if script or command.program in (".", "source"):
+                return None
+            if command.program != "uv" or command.args[:2] not in (("pip", "install"), ("pip", "sync")):
+                continue
+            told = any(_UV_PLACED.fullmatch(word) for word in command.args) or any(
+                name in command.env for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "UV_SYSTEM_PYTHON")
+            )
+            if told or "UV_CONFIG_FILE" in command.env or not command.sure or forgiven(step, at):
+                return None
+            return command if all(word.sure for word in command.words) else None
+    return None
 
 
 def _name(stage: Stage) -> str:

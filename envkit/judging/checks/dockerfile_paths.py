@@ -260,6 +260,7 @@ def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
 def _registered(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
     for setting in _settings(dockerfile):
         entries = [entry for entry in re.split(r"[:\s]+", setting.value or "") if _COMPAT.search(f"{entry}/")]
+        entries = [entry for entry in entries if not _only_where_needed(entry, dockerfile)]
         if entries:
             yield setting.span, f"{entries[0]} on {setting.name}"
     for _, command, text in _configuring(dockerfile):
@@ -272,6 +273,17 @@ def _registered(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
         if command.sure and _in_startup_file(command):
             yield command.span, "a start-up file of the shell"
     yield from _set_at_start(dockerfile)
+
+
+def _only_where_needed(folder: str, dockerfile: Dockerfile) -> bool:
+    """Whether a folder of cuda-compat is one of NVIDIA's frameworks, on whose own search path it stands too: its
+    libraries lie in ``lib.real``, which the entry point links to ``lib`` where it has found an older driver.
+
+    Source: the LD_LIBRARY_PATH of nvcr.io/nvidia/pytorch (/usr/local/cuda/compat/lib before all others).
+    """
+    base = dockerfile.base
+    of_framework = base.family == "ngc" and re.match(r"[0-9]{2}\.[0-9]{2}(?:$|[-_.])", base.tag) is not None
+    return of_framework and "l4t" not in base.reference and ".real" not in folder
 
 
 def _copied(command: Command) -> str:

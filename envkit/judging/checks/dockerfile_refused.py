@@ -533,8 +533,8 @@ def _old_glibc(base: Base, brought: Sequence[Install], facts: Facts) -> Iterator
     for one in brought:
         if _newest(one) and "aarch64" not in one.url:
             yield error(
-                f"the newest Miniconda needs glibc {row.least}, and {base.os.value} has an older one, so that "
-                "the build ends here",
+                f"{'this' if _of_late(one) else 'the newest'} Miniconda needs glibc {row.least}, and {base.os.value} "
+                "has an older one, so that the build ends here",
                 one.span,
                 {
                     f"Miniconda needs glibc {row.least}": cited(row),
@@ -553,7 +553,20 @@ def _old_system(base: Base) -> bool:
 
 
 def _newest(one: Install) -> bool:
-    return one.sure and _NEWEST_CONDA.search(one.url) is not None
+    return one.sure and (_NEWEST_CONDA.search(one.url) is not None or _of_late(one))
+
+
+def _of_late(one: Install) -> bool:
+    """Whether a release that is named came after July 2025, when the part of conda that asks for the terms came."""
+    mini = _MINICONDA.search(one.url)
+    if mini is not None:
+        return (int(mini[1]), int(mini[2])) >= (25, 7)
+    whole = _ANACONDA.search(one.url)
+    return whole is not None and (int(whole[1]), int(whole[2])) >= (2025, 7)
+
+
+_MINICONDA = pattern(r"Miniconda3-py3\d+_(\d{2})\.(\d{1,2})\.")
+_ANACONDA = pattern(r"Anaconda3-(20\d{2})\.(\d{2})-")
 
 
 # ---------------------------------------------------------------- the terms of conda's channels
@@ -579,12 +592,14 @@ _CONDAS = frozenset({"miniconda", "anaconda", "archiconda", "miniforge", "mambaf
 def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Iterator[Finding]:
     """The first call of the newest Miniconda's conda that asks whether the terms are accepted, which nobody answers."""
     newest, updated, older = False, False, _updatable(base, ())
+    whose = "the newest Miniconda"
     for step in steps if base.family in (*_PLAIN, "conda") else ():
         copied = step.copy is not None and any("condarc" in name for name in (*step.copy.sources, step.copy.target))
         if copied or _TERMS.search(step.value) or "CONDA_PLUGINS_AUTO_ACCEPT_TOS" in step.env or "CI" in step.env:
             return
         brought = [one for one in step.installs if one.manager == "source" and one.name in _CONDAS]
         newest = all(map(_newest, brought)) if brought else newest
+        whose = "this Miniconda" if any(map(_of_late, brought)) else whose
         ends = [at for at, each in enumerate(step.commands) if _asks_for_terms(each) and not forgiven(step, at)]
         older = _updatable(base, brought) if brought else older
         first = next((at for at, each in enumerate(step.commands) if _updates_conda(each)), None) if older else None
@@ -603,8 +618,7 @@ def _open_terms(base: Base, steps: Sequence[Step], facts: Facts, so: str) -> Ite
         command = step.commands[ends[0]] if ends and newest and step.name == "RUN" else None
         if command is not None:
             yield error(
-                "conda of the newest Miniconda takes nothing from Anaconda's channels before their terms are "
-                f"accepted, {so}",
+                f"conda of {whose} takes nothing from Anaconda's channels before their terms are accepted, {so}",
                 command.words[0].span,
                 {"it asks, and nothing answers": cited(facts.installer("conda-anaconda-tos"))},
                 "take Miniforge, whose channel has no such terms, or, where you accept them, write before it "
