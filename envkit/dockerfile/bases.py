@@ -109,7 +109,7 @@ ROS = {
     **dict.fromkeys(("jazzy", "kilted"), "ubuntu24.04"),
     **dict.fromkeys(("lunar", "rolling"), ""),
 }
-# A tag whose last word is a long-term release of Ubuntu, as in "2.2.0-cuda-12.1.1-py310-22.04"; months of NVIDIA's
+# A tag whose last word is a long-term release of Ubuntu, as Vast.ai writes it; months of NVIDIA's
 # stand first.
 _LAST_UBUNTU = pattern(r"[A-Za-z0-9]-((?:1[468]|2[0246])\.04)$")
 _OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
