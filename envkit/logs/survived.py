@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import takewhile
 
 from envkit.logs.codes import exception_causes
 from envkit.logs.ends import (
@@ -418,6 +419,10 @@ def _ended_well(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
     if own is not None and not (is_caught(chain_of(own, traces)[0]) or _is_answered(own, seen)):
         return False
     last, first = extent(event.line, own, traces)
+    behind = takewhile(lambda other: other.line.number > last.number, reversed(events))
+    after = (other for other in behind if other is not event and other.line.file == seen.name)
+    if any(other.role is Role.ROOT and not other.has("warning") for other in after):
+        return False  # which most often one look at the last of very many tells
     return ends_well(last, first, (other for other in events if other is not event), traces, seen)
 
 
@@ -763,8 +768,13 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     before = {_shape(each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
     before.discard(_shape(line.text))
     return [
-        n for n in sorted(mine) if n > line.number and (_STEP.search(mine[n].text) or _shape(mine[n].text) in before)
+        n for n in sorted(mine) if n > line.number and (_tells_step(mine[n].text) or _shape(mine[n].text) in before)
     ]
+
+
+@lru_cache(1 << 12)
+def _tells_step(text: str) -> bool:
+    return _STEP.search(text) is not None
 
 
 @lru_cache(1 << 12)
