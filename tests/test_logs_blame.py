@@ -140,7 +140,7 @@ BY_THEMSELVES = [
     case("nginx", "nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)\n", "launch-config"),
     case("port", RAISED + "OSError: [Errno 98] Address already in use\n", "launch-config"),
     case("sql", 'psql:gpu.sql:3: ERROR:  relation "gpu_jobs" does not exist\n', "program-bug"),
-    case("sqlite", RAISED + "sqlite3.OperationalError: database is locked\n", "program-bug"),
+    case("sqlite", RAISED + "sqlite3.OperationalError: database is locked\n", "infra"),
     case("rsync", "rsync: [sender] write error: Broken pipe (32)\n", "infra"),
     case("registry", 'docker: Error response from daemon: Get "https://r/v2/": dial tcp: refused\n', "infra"),
     case("asked to end", "step 10 loss 0.3\nTerminated\n", "infra"),

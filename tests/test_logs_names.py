@@ -112,8 +112,6 @@ NUMBERED = (
     "worker 3: CUDA status {}",
     "[rank2]: CUDA error {} at step.cu:88",
     "Error: DriverError(CUresult({}))",
-    "hipMalloc returned {}",
-    "HIP error {}",
     "CudaError({})",
     '{{"level": "error", "cuda_status": {}}}',
     "the step failed (cudaStreamSynchronize: {})",
@@ -137,6 +135,43 @@ NUMBERS = {
     802: "cuda-init-error-802-fabricmanager",
     803: "driver-library-mismatch",
 }
+# of each library, behind what its calls begin with, in the spelling of its types, and in words
+OF_LIBRARY = (
+    "{call}Create failed: {number}",
+    "{call}Create(&handle) failed with error {number}",
+    "{call}Create: error code 0x{number:x}",
+    "worker 3: {call}SetStream() returned error code {number}",
+    "{call}Create() = {number}",
+    "{low}Status_t({number})",
+    "{name} error {number}",
+    "{name} failure: {number} at step.cpp:88",
+    "{name} call failed with status {number}",
+    "the step failed ({call}SetStream: {number})",
+    '{{"level": "error", "{low}_status": {number}}}',
+)
+SPELLED = {
+    "hip": "HIP", "cufft": "cuFFT", "cusparse": "CUSPARSE", "cusolver": "cuSolver", "curand": "cuRAND",
+    "nvrtc": "NVRTC", "nvml": "NVML", "nvjpeg": "nvJPEG", "optix": "OptiX", "cutensor": "cuTENSOR",
+}  # fmt: skip
+LIBRARIES = {
+    row["library"]: {int(number): name for number, name in row["names"].items()}
+    for row in map(
+        json.loads,
+        (Path(codes.__file__).parent / "tables" / "library_number.jsonl").read_text("utf-8").splitlines(),
+    )
+}
+LIBRARY_COUNTS = (
+    "{name} version {number}",
+    "{name} calls: {number}",
+    "{name} errors: {number}",
+    "{low}GetVersion returned {number}",
+    "{low}GetCount -> {number}",
+    "{call}Create took {number} ms",
+    "{name} returned {number} rows",
+    "lib{low}.so.{number} loaded",
+    "{name} {number} is loaded",
+    "{name} status page {number}",
+)
 UNSAID = {  # forms in which a small or a round number may be a count
     "CUDA returned {}": (2, 100),
     "cudaGetDeviceCount -> {}": (2,),
@@ -330,6 +365,54 @@ def test_a_number_is_told_where_the_words_say_whose_it_is(form: str) -> None:
             assert any(anchor in line.lower() for anchor in names.ANCHORS), line
             assert names.outlines(re.sub(r"\d", "0", line.lower())), line
     assert category(form.format(700)) == NUMBERS[700]
+
+
+def of_library(text: str) -> str | None:
+    """What a line is told as for a number of a library that it holds, or its name where another row tells that."""
+    found = names.of_library(text)
+    return kind(text) or (None if found is None else category(found[0]))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_number_of_a_library_is_its_name(library: str) -> None:
+    told, call = 0, {"hip": "hipMem"}.get(library, library)
+    for number, name in LIBRARIES[library].items():
+        wanted = kind(name) or category(name)
+        for form in OF_LIBRARY:
+            line = form.format(low=library, call=call, name=SPELLED[library], number=number)
+            assert of_library(line) in (wanted, None if wanted in QUIET else wanted), line
+            assert any(anchor in line.lower() for anchor in names.ANCHORS), line
+            told += wanted not in QUIET
+        if wanted not in QUIET:
+            form = OF_LIBRARY[number % len(OF_LIBRARY)]
+            line = form.format(low=library, call=call, name=SPELLED[library], number=number)
+            assert category(line) in EITHER.get(wanted, {wanted}), line
+        for form in LIBRARY_COUNTS:
+            line = form.format(low=library, call=call, name=SPELLED[library], number=number)
+            assert of_library(line) is None, line
+    assert told >= len(OF_LIBRARY)
+
+
+def test_what_hip_does_not_have_is_none_of_its_errors() -> None:
+    assert [number for number in (802, 803, 804) if kind(f"hipMalloc returned {number}")] == []
+    assert kind("CUDA error 802") == "cuda-init-error-802-fabricmanager"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("cublasCreate failed: 1", "cublas-not-initialized"),
+        ("cuBLAS error 13", "cublas-execution-failed"),
+        ("cudnnConvolutionForward returned status 8", "cudnn-execution-failed"),
+        ("cuDNN error 4", "cudnn-not-initialized"),
+        ("ncclCommInitRank failed: 2", "nccl-unhandled-system-error"),
+        ("NCCL error 5", "nccl-duplicate-gpu"),
+        ("cuvidCreateDecoder failed: 2", "out-of-memory"),
+        ("the step failed with error CUDA_ERROR_OUT_OF_MEMORY", "out-of-memory"),
+    ],
+)
+def test_numbers_of_other_libraries(line: str, wanted: str) -> None:
+    assert category(line) == wanted
 
 
 def test_numbers_of_old_runtimes_are_told_where_no_new_one_has_them() -> None:

@@ -126,7 +126,7 @@ WRAPPER = (
             "403",
         ),
         (
-            "infra",
+            "launch-config",
             "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n",
             "TIME",
         ),

@@ -75,7 +75,7 @@ def _timeout(rank: int, seq: int = 7, op: str = "ALLREDUCE", size: int = 64, lim
         (
             f"{_WARN}Bootstrap : no socket interface found",
             "nccl-unhandled-system-error",
-            "container-config",
+            "launch-config",
             "no socket interface",
         ),
         (
@@ -149,7 +149,7 @@ def _timeout(rank: int, seq: int = 7, op: str = "ALLREDUCE", size: int = 64, lim
             "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to "
             "(10.9.9.9, 29500).",
             "not-gpu-env",
-            "network-fabric",
+            "launch-config",
             "client socket has timed out",
         ),
         (
@@ -167,7 +167,7 @@ def _timeout(rank: int, seq: int = 7, op: str = "ALLREDUCE", size: int = 64, lim
         (
             "RuntimeError: [Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 2000 ms",
             "nccl-timeout-hang",
-            "peer-failure",
+            "rank-desync",
             "monitoredBarrier",
         ),
         (

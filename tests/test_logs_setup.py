@@ -273,7 +273,7 @@ DEVICES = [
         "If you "
         "are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')\n",
         "cuda-init-no-device",
-        "no-gpu-or-driver",
+        "launch-config",
         "Attempting to deserialize",
         id="deserialize",
     ),
@@ -460,7 +460,7 @@ LIBRARIES = [
     pytest.param(
         "RuntimeError: Library libcublas.so.12 is not found or cannot be loaded\n",
         "missing-shared-library",
-        "version-mismatch",
+        "wrong-build-installed",
         "libcublas.so.12",
         id="ctranslate2",
     ),
@@ -588,14 +588,14 @@ COMPILE = [
     pytest.param(
         TB + "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.\n",
         "nvcc-torch-cuda-mismatch",
-        "wrong-build-installed",
+        "container-config",
         "CUDA_HOME",
         id="cuda-home",
     ),
     pytest.param(
         "#9 12.3 /bin/sh: 1: nvcc: not found\n",
         "nvcc-torch-cuda-mismatch",
-        "wrong-build-installed",
+        "container-config",
         "nvcc: not found",
         id="nvcc",
     ),
@@ -609,7 +609,7 @@ COMPILE = [
     pytest.param(
         "csrc/ops.cu:3:10: fatal error: cusparse.h: No such file or directory\ncompilation terminated.\n",
         "nvcc-torch-cuda-mismatch",
-        "wrong-build-installed",
+        "container-config",
         "cusparse.h",
         id="header",
     ),

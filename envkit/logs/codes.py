@@ -49,6 +49,16 @@ class OldCodeRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryNumberRow:
+    """What the numbers of a library's statuses are called; ``library`` is what its calls begin with."""
+
+    library: str
+    names: Mapping[str, str]
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExceptionRow:
     """An exception whose name alone tells the cause class; "" where it only passes on another process's failure."""
 

@@ -1,8 +1,9 @@
 """Errors that a program names by their enumerator or by their number alone, in whatever it prints them.
 
 ``tables/error_kind.jsonl`` says which failure each is.  CUDA's numbers stand there; their names, the driver's and the
-runtime's, are those of the facts.  A number counts only behind words that say whose it is: a call of CUDA or HIP, the
-type of its result, or "CUDA error".
+runtime's, are those of the facts.  The numbers of other libraries stand for their names
+(``tables/library_number.jsonl``, and ``tables/status.jsonl`` for those that mean more than a name).  A number counts
+only behind words that say whose it is: a call of the library, the type of its result, or "CUDA error".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from envkit import facts
 from envkit.facts.rows import read_table_once
-from envkit.logs.codes import OldCodeRow
+from envkit.logs.codes import LibraryNumberRow, OldCodeRow, status
 from envkit.logs.records import Role, Signature
 from envkit.records import dataclass
 
@@ -23,7 +24,8 @@ _TABLES = Path(__file__).parent / "tables"
 ANCHORS = (
     "cudaerror", "cuda_error_", "hiperror", "ncclunhandledcudaerror", "ncclremoteerror", "ncclsystemerror",
     "ncclinternalerror", "ncclinvalidusage", "cusolver_status_", "cusparse_status_", "curand_status_", "cufft_",
-    "nvrtc_error_",
+    "nvrtc_error_", "cutensor_status_", "nvjpeg_status_", "hipblas_status_", "rocblas_status_", "optix_error_",
+    "vk_error_", "nv_enc_err_",
     # of numbers
     "cuda error", "cuda failure", "cuda driver", "cuda runtime", "cuda api", "cuda call", "cuda return", "cuda failed",
     "cuda status", "cuda_status", "cuda init", "hip error", "hip return", "curesult", "cuinit", ".cu:", ".cuh:",
@@ -31,26 +33,33 @@ ANCHORS = (
     "cumem", "cuctx", "cudevice", "custream", "cumodule", "culaunch", "cuevent", "culibrary", "cugraph", "call to cu",
     "cudamalloc", "cudamem", "cudadevice", "cudastream", "cudalaunch", "cudaget", "cudaset", "cudafree", "cudaevent",
     "cudahost", "cudagraph", "cudathread", "hipmalloc", "hipmem", "hipdevice", "hipstream", "hiplaunch", "hipget",
-    "hipset", "hipmodule", "hipinit", "hipevent", "hipfree",
+    "hipset", "hipmodule", "hipinit", "hipevent", "hipfree", "hiphost", "hipgraph", "hiperror_t", "hip status",
+    "hip_status", "hipstatus", "hip failure", "hip call", "cuvid",
+    "cufft", "cusparse", "cusolver", "curand", "nvrtc", "nvml", "nvjpeg", "optix", "cutensor", "cublas", "cudnn",
+    "nccl error", "nccl failure", "nccl call", "nccl status", "nccl_status", "nccl returned", "nccl failed",
+    "ncclresult", "ncclcomm", "ncclall", "ncclgroup", "ncclsend", "ncclrecv", "ncclreduce", "ncclbroadcast", "ncclget",
 )  # fmt: skip
 """Stretches, in small letters, one of which every line holds that names an error so."""
 
 # what escapes an end of a line within a string is no part of a name
 _NAME = (
-    r"(?:(?<!\w)|(?<=\\[nrt]))(?P<name>(?:cudaError|hipError|nccl)[A-Z]\w{2,60}"
-    r"|(?:CUDA_ERROR|CUSOLVER_STATUS|CUSPARSE_STATUS|CURAND_STATUS|CUFFT|NVRTC_ERROR)_[A-Z]\w{2,60})\b"
+    r"(?:(?<!\w)|(?<=\\[nrt]))(?P<name>(?:(?:cudaError|hipError)[A-Z]\w{2,60}|nccl[A-Z]\w{1,40}(?:Error|Usage))"
+    r"|(?:CUDA_ERROR|CUFFT|NVRTC_ERROR|OPTIX_ERROR|VK_ERROR|NV_ENC_ERR"
+    r"|(?:CUSOLVER|CUSPARSE|CURAND|CUTENSOR|NVJPEG|HIPBLAS)_STATUS)_[A-Z]\w{2,60}|rocblas_status_[a-z]\w{2,60})\b"
 )
-_NUMBER = r"(?P<{}>0x[0-9a-fA-F]{{1,3}}|\d{{1,3}})(?![.:]?\w)"
+_LIBRARY = r"cufft|cusparse|cusolver|curand|nvrtc|nvml|nvjpeg|optix|cutensor|cublas|cudnn|nccl|hip"
+_NUMBER = r"(?P<{}>0x[0-9a-fA-F]{{1,4}}|\d{{1,4}})(?![.:]?\w)"
 # a number that goes on as a count does is none: "returned 2 devices", "2 of 3", "2%"
 _WHOLE = r"(?! ?[%/]| (?!(?:in|at|from|on|for|while|when|after|during|with|is|was|and|by) )[A-Za-z])"
 _GAP = r"[ :=#(\[\"'>,-]{1,4}"
-_CALL = r"\b(?:(?:cuda|hip)[A-Z]\w{2,40}|cu(?!da)[A-Z]\w{2,40})(?:\([^()\n]{0,80}\))?"
+_CALL = rf"\b(?:(?:cuda|cuvid|{_LIBRARY})[A-Z]\w{{2,40}}|cu(?!da)[A-Z]\w{{2,40}})(?:\([^()\n]{{0,80}}\))?"
 _SAYS = r"(?:an? |with )?(?:error|err|code|status|ret|rc|result|failed|returned)"
 _NUMBERED = "|".join(
     (
         # "CUDA error 35", "CUDA driver API error: 0x2bc", "CUDA call failed with error code 2"
-        r"(?i:\b(?:cuda|hip)(?: runtime| driver)?(?: api)?(?: call)? (?:error|failure|failed(?: with)?|returned)"
-        rf"(?: (?:an )?error)?(?: code| number)?){_GAP}{_NUMBER.format('error')}{_WHOLE}",
+        rf"(?i:\b(?:cuda|{_LIBRARY})(?: runtime| driver)?(?: api)?(?: call)?"
+        r" (?:error|failure|failed(?: with)?|returned)"
+        rf"(?: (?:an )?error)?(?: code| number| status)?){_GAP}{_NUMBER.format('error')}{_WHOLE}",
         r"(?i:\bcuda error\b.{0,60}?\berror code[ :=]{1,2})" + _NUMBER.format("told") + _WHOLE,
         # "cudaMalloc failed: 2", "call=cuInit ret=999", "cuMemAlloc() returned error code 2"
         rf"(?P<call>{_CALL})(?P<says>(?:{_GAP}{_SAYS}\b){{1,4}}){_GAP}{_NUMBER.format('called')}{_WHOLE}",
@@ -60,7 +69,8 @@ _NUMBERED = "|".join(
         # "[700] Call to cuMemcpyHtoD results in", as Numba says it
         rf"\[{_NUMBER.format('numba')}\] Call to cu\w{{2,40}} results in",
         # "CUresult(700)", "cudaError_t 35", "CudaError(209)", "CUDA status 802", {"cuda_status": 802}
-        rf"(?:\b(?:CUresult|[Cc]udaError(?:_t)?|hipError_t)|(?i:\bcuda[ _]status(?: code)?))"
+        rf"(?:\b(?:CUresult|[Cc]udaError(?:_t)?|(?i:{_LIBRARY})(?:[Ee]rror_t|[Rr]esult(?:_t)?|[Rr]eturn_t|Status(?:_t)?))"
+        rf"|(?i:\b(?:cuda|{_LIBRARY})[ _]status(?: code)?))[\"']?"
         rf"{_GAP}{_NUMBER.format('typed')}{_WHOLE}",
         # "sync failed (cudaStreamSynchronize: 716)"
         rf"(?i:\bfail\w{{0,4}}) ?\({_CALL}[:,=] {{0,2}}{_NUMBER.format('within')}\)",
@@ -76,8 +86,9 @@ _NUMBERED = "|".join(
 )
 # enumerators of the libraries, those too that a signature knows
 _ENUMERATOR = re.compile(
-    r"(?:cuda|hip)Error[A-Z]\w{2,60}|nccl[A-Z]\w{2,40}"
-    r"|(?:CUDA|NVRTC|NVML|NVJITLINK|CUPTI)_ERROR_\w{2,60}|CU[A-Z]{2,12}_STATUS_\w{2,60}|CUFFT_[A-Z]\w{2,40}"
+    r"(?:cuda|hip)Error[A-Z]\w{2,60}|nccl[A-Z]\w{2,40}|rocblas_status_\w{2,60}"
+    r"|(?:CUDA|NVRTC|NVML|NVJITLINK|CUPTI|OPTIX|VK)_ERROR_\w{2,60}|NV_ENC_ERR_\w{2,60}"
+    r"|(?:CU[A-Z]{2,12}|NVJPEG|HIPBLAS)_STATUS_\w{2,60}|CUFFT_[A-Z]\w{2,40}"
 )
 # where any of them can begin, which is asked first: few places of a text are
 _BEGIN = r"(?=(?i:[chnefspl.\[]))(?:(?<!\w)|(?<=\\[nrt])|(?=[.\[]))"
@@ -87,7 +98,8 @@ _GROUPS = ("error", "told", "called", "gave", "numba", "typed", "within", "place
 _COUNTS = 34  # below it a number that is not called an error's may be a count, or yes and no
 _NO_DEVICE = 100  # a round number too
 _PLAIN = ("err", "code", "fail")
-_GETS = re.compile(r"(?:cuda|hip|cu)\w{0,20}Get(?P<what>\w{1,20})")
+_GETS = re.compile(r"(?:cu|hip|nv|nccl|optix)\w{0,20}Get(?P<what>\w{1,20})")
+_OF_LIBRARY = re.compile(rf"(?i)(?:fail\w{{0,4}} ?\()?(?P<library>{_LIBRARY})")
 
 # keys of settings and of what was before, and how source code declares what it names
 _SETTING = re.compile(
@@ -150,6 +162,13 @@ class _Table:
     numbered: Mapping[int, int]
 
 
+def of_library(text: str) -> tuple[str, re.Match[str]] | None:
+    """The name that a library's number stands for which ``text`` holds, where no row of the table has it, and where."""
+    named = _table().named
+    known = ((_library_name(each), each) for each in _FOUND.finditer(text) if not each["name"])
+    return next(((name, each) for name, each in known if name and name not in named), None)
+
+
 def kinds() -> tuple[Signature, ...]:
     """One signature for each row of the table; of two errors in one line the earlier row counts."""
     return _table().kinds
@@ -192,9 +211,31 @@ def spoken_of(lead: str, rest: str) -> bool:
 
 def _known(text: str, table: _Table) -> Iterator[tuple[re.Match[str], int]]:
     for each in _FOUND.finditer(text):
-        at = table.named.get(each["name"]) if each["name"] else table.numbered.get(_code(each))
+        if each["name"] or _OF_LIBRARY.match(each[0]):
+            at = table.named.get(each["name"] or _library_name(each))
+        else:
+            at = table.numbered.get(_code(each))
         if at is not None:
             yield each, at
+
+
+def _library_name(match: re.Match[str]) -> str:
+    """The name that a number stands for, by the table of the library whose it is; "" for CUDA's and unknown ones."""
+    library = _OF_LIBRARY.match(match[0])
+    number = _code(match)
+    if library is None or number <= 0:
+        return ""
+    known = _library_numbers().get(library["library"].lower())
+    if known is not None:
+        return known.get(str(number), "")
+    row = status(library["library"].lower(), number)  # type: ignore[arg-type]  # those of _LIBRARY that have a row each
+    return row.name if row is not None else ""
+
+
+@cache
+def _library_numbers() -> Mapping[str, Mapping[str, str]]:
+    rows = read_table_once(LibraryNumberRow, _TABLES / "library_number.jsonl")
+    return {row.library: row.names for row in rows}
 
 
 def _code(match: re.Match[str]) -> int:
@@ -204,7 +245,7 @@ def _code(match: re.Match[str]) -> int:
     if any(word in says.removeprefix("cudaerror") for word in _PLAIN) or match["numba"]:
         return number
     got = _GETS.match(match[0])
-    counted = got or match["error"] or " status" in says
+    counted = got or match["error"] or (" status" in says and not _OF_LIBRARY.match(says))
     if (got and got["what"] != "DeviceCount") or (counted and number < _COUNTS):
         return -1
     return -1 if number == _NO_DEVICE and match["error"] else number  # "CUDA returned 100"

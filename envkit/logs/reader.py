@@ -138,13 +138,17 @@ class _NamedRow(_Row):
 
     def find(self, text: str) -> _Match | None:
         """The error that ``text`` names."""
-        if (known := names.found(text)) is None:
+        values: Mapping[str, str] = {}
+        if (known := names.found(text)) is not None:
+            signature, found = known
+        elif (numbered := names.of_library(text)) is not None and (told := _told(numbered[0])) is not None:
+            signature, values, found = told.signature, told.values, numbered[1]
+        else:
             return None
-        signature, found = known
         lead, rest = text[: found.start()], text[found.end() :]
         if lead in _QUOTE_MARKS and rest.startswith(":"):
             lead = ""  # HIP prints its message in quotes
-        return _Match(signature, {}, lead, found.span(), rest)
+        return _Match(signature, values, lead, found.span(), rest)
 
     def outlines(self, shape: str) -> bool:
         """Whether a line of this shape can name one."""
@@ -218,6 +222,13 @@ class _Matcher:
 @cache
 def _matcher() -> _Matcher:
     return _Matcher(knowledge.signatures(), knowledge.before_unspecific())
+
+
+@cache
+def _told(name: str) -> _Match | None:
+    """What tells the name of an error that the table of names does not have."""
+    rows = (row for row in _matcher().rows(name) if row.signature.role is Role.ROOT)
+    return next((found for row in rows if (found := row.find(name)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -723,8 +734,8 @@ _SPEAKER = re.compile(
     r"|anyone|anybody|someone|somebody|hello|hi|thanks|please|e\.g\.|for example|such as|looks like|turns out)(?![\w'])"
     r"|\b(?:if|when|once|unless|should|in case) you (?:see|get|run|have|hit|want|encounter|experience|meet)\b"
     r"|\b(?:did|do|does|have|has|can|could|is|are|was|why|how|what|when) (?:you|I|we|this|that|it|the|there|anyone)\b"
-    r"|\b(?:same|similar|following|this|that|these|of|with|an?|the) (?:issue|problem|errors?|messages?|exceptions?)\b"
-    r"(?! *:))"
+    r"|\b(?:same|similar|following|this|that|these|of|an?|the|(?<!ed )(?<!turns )(?<!fails )(?<!exits )(?<!ends )with)"
+    r" (?:issue|problem|errors?|messages?|exceptions?)\b(?! *:))"
 )
 # somebody's words in a conversation, behind who says them
 _ASKS = re.compile(r"[A-Za-z][\w ]{0,20}> (?:.{0,200}\b(?:my|your|you|I|someone|anyone|says?|means?)\b|\s{0,8}$)")

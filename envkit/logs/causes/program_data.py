@@ -21,6 +21,15 @@ def unreadable_or_unfit(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         for first, real in (("v", "a pointer of Git LFS"), ("<", "a web page")):
             if f"invalid load key, '{first}'" in text:
                 found = replace(found, because=f"{real} lies where the data should be: {shortened(text)}")
+        trace = story.traceback_of(found.evidence[0])
+        if trace is not None and trace.frames and trace.kind == "FileNotFoundError":
+            last = trace.frames[-1].function
+            if last == "_execute_child":
+                why = f"a program that this one starts is not installed: {shortened(text)}"
+                found = replace(found, cause="container-config", because=why)
+            elif last in ("mkdir", "makedirs"):
+                why = f"a folder cannot be made, for the one that it is to lie in is not there: {shortened(text)}"
+                found = replace(found, cause="container-config", because=why)
         yield found
 
 

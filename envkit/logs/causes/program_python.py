@@ -62,6 +62,11 @@ _UNBUILT = re.compile(
     r"^No module named '(?:amp_C|apex_C|\w{1,60}\._C"
     r"|(?:fused|flash|selective|causal|xentropy|scaled|rotary|dropout)_\w{1,50}_cuda)'"
 )
+# an option or a variable that is to be given another value
+_WANTS_OPTION = re.compile(
+    r"(?i)\b(?:set|give|pass|use|raise|lower|increase|decrease|reduce|change)\b[^.;]{0,40}?[ `'\"]"
+    r"(?:--[a-z][\w-]{1,40}|[A-Z]+_[A-Z_]{3,40})\b.{0,20}\b(?:to|with|below|above)\b"
+)
 _WANTS_VARIABLE = re.compile(
     r"(?i)\brequires? (?:setting )?(?:the )?env(?:ironment)? var(?:iable)? \S"
     r"|\benvironment variable [\w'\"`]{1,60} (?:must be|is not|needs to be|has to be|not) "
@@ -72,8 +77,9 @@ _SAID = (
         r"contains? (?:NaN|inf)|could not convert string to float|invalid literal for int|truncated|corrupt|not a gzip"
         r"|[Uu]nexpected end of|Error tokenizing data|cannot reshape array|invalid header|bad magic")),
     ("version-mismatch", _WANTS),
+    ("infra", re.compile(r"database is locked")),
     ("program-bug", re.compile(
-        r"database is locked|no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
+        r"no such (?:table|column)|must be divisible|inconsistent numbers? of samples")),
     ("infra", re.compile(r"\[Errno (?:111|110|113|101)\]|Connection refused|timed out|Name or service not known")),
     ("host-resource", re.compile(
         r"\[[Ee]rrno (?:28|122|24|12|27)\]|No space left|Too many open files|File too large|Disk quota exceeded")),
@@ -108,6 +114,7 @@ _GETENV = re.compile(r"\b(?:environ\.get|getenv)\(")
 _LOOKS_UP = ("__getattr__", "__getattribute__")
 # what exceptions of libraries say, whatever they are called
 _OF_LIBRARIES = (
+    ("corrupt-data", re.compile(r"Protobuf parsing failed|!\w{1,40}\.empty\(\)")),
     (
         "infra",
         re.compile(r"(?i)\b(?:failed|unable|could not|cannot) to? ?connect\b|connection (?:refused|reset)|unreachable"),
@@ -272,7 +279,7 @@ def _cause(trace: Traceback) -> str:
         return said
     if kind == "ModuleNotFoundError" and _UNBUILT.match(message):
         return "wrong-build-installed"
-    if _WANTS_VARIABLE.search(message):
+    if _WANTS_VARIABLE.search(message) or _WANTS_OPTION.search(message):
         return "launch-config"
     if (kind == "ImportError" and _WANTS.search(message)) or _REMOVED.search(message) or _GONE.match(message):
         return "version-mismatch"

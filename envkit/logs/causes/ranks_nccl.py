@@ -110,7 +110,10 @@ def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A network that NCCL_NET asks for and no plugin offers (NVIDIA/nccl src/plugin/net.cc)."""
     for event in family(story, "net-not-found", "net-plugin-failed")[:1]:
         beside = family(story, "net-plugin-absent", roots=False)[:1]
-        yield worded("nccl-network-absent", event, *beside, lib=(event.values.get("lib") or "asked for").strip())
+        named = (event.values.get("lib") or "").strip()
+        # without a name it is what the variables of the job leave of the networks that are there
+        cause = "" if named else "launch-config"
+        yield worded("nccl-network-absent", event, *beside, cause=cause, lib=named or "asked for")
 
 
 def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:

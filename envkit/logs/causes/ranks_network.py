@@ -53,10 +53,10 @@ def not_reached(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def no_interface(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL needs an IP interface even on one machine, to let its ranks find each other (NCCL user guide)."""
     for event in family(story, "nccl-address-family", "nccl-no-interface", "nccl-family-number")[:1]:
-        cause, why = "container-config", "there is no network interface that NCCL can use"
-        if stem(event) == "nccl-family-number" or words_seen(story, "nccl_socket_ifname"):
-            cause, why = "launch-config", "the interface that NCCL_SOCKET_IFNAME names is not there"
-        yield worded("nccl-without-interface", event, cause=cause, why=why)
+        named = stem(event) == "nccl-family-number" or words_seen(story, "nccl_socket_ifname")
+        why = "the interface that NCCL_SOCKET_IFNAME names is not there"
+        why = why if named else "there is no network interface that NCCL can use"
+        yield worded("nccl-without-interface", event, cause="launch-config", why=why)
 
 
 def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:

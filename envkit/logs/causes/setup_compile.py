@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from envkit.facts import Facts
 from envkit.logs.causes._readers import of_root
@@ -81,7 +82,7 @@ def architecture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """No nvcc, no headers or no CUDA_HOME: only the runtime is there (torch cpp_extension.py, FindCUDAToolkit)."""
     for event in [each for each in roots_of(story, _ID, *_NO_NVCC) if each.signature.id in _NO_NVCC][:1]:
-        cause = "container-config" if in_container(story) else "wrong-build-installed"
+        cause = "wrong-build-installed" if words_seen(story, "+cpu") else "container-config"
         because = "no CUDA toolkit was found to build with: only the runtime is installed, or CUDA_HOME names no folder"
         if event.signature.id == "cmake-toolset":
             cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
@@ -170,9 +171,10 @@ def triton_launcher(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         cause = "library-path-clash"
         where = f" ({places[0].values['path']})" if places else ""
         because = f"the linker finds no libcuda.so, only the driver's libcuda.so.1{where}"
-    triton = kind != "triton-lcuda" or words_seen(story, "triton", "inductor", "torch")
-    strength = Strength.LIKELY if triton else Strength.POSSIBLE
-    yield worded("triton-launcher-not-built", event, *places[:1], cause=cause, strength=strength, why=because)
+    if kind == "triton-lcuda" and not words_seen(story, "triton", "inductor", "torch"):
+        yield replace(worded("linker-finds-no-library", event, library="libcuda"), category="missing-shared-library")
+        return
+    yield worded("triton-launcher-not-built", event, *places[:1], cause=cause, strength=Strength.LIKELY, why=because)
 
 
 def _dropped(asked: str, facts: Facts) -> bool:

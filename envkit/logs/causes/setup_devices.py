@@ -32,6 +32,7 @@ _AFTER = (
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
+_STUB = ("no-device-stub", "stub-driver-s", "stub-driver-code")
 _SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-code", "tf-cuinit", "no-device-tensorrt")
 _KERNEL = (
     "rm-init", "probe-not-called", "probe-failed", "probe-error", "driver-no-adapter", "gpu-needs-open", "gpu-legacy",
@@ -205,6 +206,12 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
 def _unseen(story: Story, event: Event, strength: Strength) -> Hypothesis:
     """A process that sees no GPU and does not say why: where it ran, and what nvidia-smi showed."""
     works, said = _setup.gpus_listed(story), _short(event)
+    if event.signature.id in _STUB:
+        return worded("driver-is-a-stub", event, strength=strength, event=said)
+    if event.signature.id == "deserialize-no-cuda":
+        return worded("file-of-a-gpu-loaded-without", event, strength=strength, event=said)
+    if event.signature.id == "nvml-blocked":
+        return worded("system-blocks-the-gpu", event, strength=strength, event=said)
     if works is not None and event.signature.id not in ("smi-no-driver", "smi-none", "smi-not-found"):
         cause = "container-config" if _setup.in_container(story) else "launch-config"
         least = min(strength, Strength.LIKELY)

@@ -27,6 +27,11 @@ _MAJOR = re.compile(r"\.so\.(\d+)|64_(\d+)\.dll")
 _CUDA_MIXED = re.compile(r"nvJitLink|cublasLt|cusparse|cublas|cudnn|cusolver|cufft|curand|nvrtc|cudart|cuda[A-Z]", re.I)
 _TORCH_NAME = re.compile(r"c10|at[0-9]|2at|torch|caffe2|THP|THC|_ZN3c10|_ZNK3c10")
 _OTHER_ROWS = ("lib-tf", "lib-ort", "lib-not-loaded", "lib-jax")
+_OWN_PART = re.compile(
+    r"cannot import name '(?P<name>_\w{1,60})' from (?:partially initialized module )?'[\w.]{1,100}'"
+)
+_RUNS = re.compile(r"[\\/]python(3\.\d{1,2})[\\/]")
+_ELSEWHERE = ("lib-nvrtc-builtins", "lib-nvrtc-builtins-code", "lib-cudnn-windows")
 _OTHERS = ("onnxruntime", "ctranslate2", "faster_whisper", "tensorflow", "paddle", "cupy", "jax", "mxnet")
 _MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon", "mps")
 
@@ -40,7 +45,13 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
         strength = Strength.FALLBACK  # TensorFlow says the same on every machine without a GPU
     if "nvidia-ml" in library and story.of("nvml-library", "nvml-library-name"):
         return  # NVML's own words follow: there is no driver
-    if library and _DRIVER_SIDE.search(library):
+    if event.signature.id == "lib-truncated":
+        # an engine makes an empty file where it is to put the driver's
+        of_driver = _DRIVER_SIDE.search(library)
+        yield worded(
+            "driver-library-not-given" if of_driver else "library-cut-short", event, strength=strength, library=library
+        )
+    elif library and _DRIVER_SIDE.search(library):
         yield _driver_side(story, event, library, strength)
     elif event.signature.id.startswith("lib-link"):
         yield worded("linker-finds-no-library", event, strength=strength, library=f"lib{library}")
@@ -54,8 +65,8 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
         yield worded("library-of-rocm", event, strength=strength, library=library)
     elif _TORCH_SIDE.search(library):
         yield _torch_side(event, library, strength)
-    elif _CUDNN_PART.search(library) or event.signature.id in ("lib-nvrtc-builtins", "lib-cudnn-windows"):
-        yield worded("library-found-elsewhere", event, strength=strength, library=library)
+    elif _CUDNN_PART.search(library) or event.signature.id in _ELSEWHERE:
+        yield worded("library-found-elsewhere", event, strength=strength, library=library or "libnvrtc-builtins.so")
     else:
         yield from _toolkit_side(story, event, library, strength)
 
@@ -183,6 +194,24 @@ def unbuilt_extension(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """
     for event in story.of("lib-extension-unbuilt")[:1]:
         yield worded("extension-never-built", event, path=_base(event.values["path"]))
+
+
+def part_for_another_python(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A package does not find its own compiled part, whose file is there and named after another Python.
+
+    The import system takes files of its own tag alone (PEP 3149), and takes a name that is not there for a circle.
+    """
+    for trace in story.tracebacks:
+        asked = _OWN_PART.search(trace.message)
+        if asked is None or not trace.kind.endswith("ImportError"):
+            continue
+        lines = [line for seen in story.files for line in (*seen.head, *seen.tail, *seen.loud)]
+        part = re.compile(rf"\b{re.escape(asked['name'])}\.(?:cpython-|cp)(?P<tag>3\d{{1,2}})-")
+        there = next(((line, found) for line in lines if (found := part.search(line.text))), None)
+        runs = _RUNS.search("\n".join(frame.file for frame in trace.frames))
+        if there is not None and (runs is None or runs[1].replace(".", "") != there[1]["tag"]):
+            yield worded("part-for-another-python", trace.line, there[0], name=there[1][0] + "...")
+            return
 
 
 def plain_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
