@@ -91,7 +91,7 @@ _ENUMERATOR = re.compile(
     r"|(?:CU[A-Z]{2,12}|NVJPEG|HIPBLAS)_STATUS_\w{2,60}|CUFFT_[A-Z]\w{2,40}"
 )
 # where any of them can begin, which is asked first: few places of a text are
-_BEGIN = r"(?=(?i:[chnefspl.\[]))(?:(?<!\w)|(?<=\\[nrt])|(?=[.\[]))"
+_BEGIN = r"(?=(?i:[chnefsplorv.\[]))(?:(?<!\w)|(?<=\\[nrt])|(?=[.\[]))"
 _FOUND = re.compile(f"{_BEGIN}(?:{_NAME}|{_NUMBERED})")
 _OUTLINE = re.compile(f"{_BEGIN}(?:{_NAME}|{_NUMBERED})", re.IGNORECASE)
 _GROUPS = ("error", "told", "called", "gave", "numba", "typed", "within", "placed", "behind", "begun", "raised")
