@@ -122,9 +122,12 @@ def _from_its_step(dockerfile: Dockerfile, install: Install) -> tuple[Install, .
 
 
 def _bounds(near: Iterable[Install], facts: Facts) -> Iterator[str]:
-    """Up to which torch the newest releases of the packages beside it go: pip takes an older torch for them."""
+    """Up to which torch the packages beside it go, of the releases that are pinned or else of the newest that is let
+    in: pip takes an older torch for them."""
     for one in near:
-        row = facts.torch_needs_of.get(one.name, (None,))[-1]
+        rows = facts.torch_needs_of.get(one.name, ())
+        let_in = [row for row in rows if not one.specifier or allows(one.specifier, row.until) is not False]
+        row = facts.torch_need(one.name, one.version) if one.version else (let_in or rows or (None,))[-1]
         if row is not None and row.torch and not one.constraint:
             yield ",".join(clause for clause in row.torch.split(",") if not clause.startswith((">", "!")))
 

@@ -241,8 +241,10 @@ _BRINGS = options.names(
 )
 # What neither requires NumPy nor bounds it.
 _WITHOUT = options.names(
-    "boto3 einops fastapi faster-whisper huggingface-hub jinja2 nltk pillow protobuf pyarrow pydantic python-multipart "
-    "pyyaml requests sentencepiece tensorboardx tqdm typing-extensions uvicorn wandb"
+    "addict aiohttp boto3 click einops fastapi faster-whisper fire flask ftfy gdown gunicorn httpx huggingface-hub "
+    "hydra-core ipykernel jinja2 jupyter jupyterlab loguru nltk omegaconf pillow protobuf psutil pyarrow pydantic "
+    "pytest python-dotenv python-multipart pyyaml redis regex requests rich sentencepiece tabulate tensorboardx "
+    "termcolor tqdm typing-extensions uvicorn wandb websockets yacs"
 )
 _PLAIN_PYTHON = pattern(r"python3(?:\.\d+)?(?:-(?:pip|dev|venv|setuptools|wheel|distutils|minimal|full|tk))?")
 
@@ -278,7 +280,8 @@ def _asker(
     others = [one for one in mine if one.name not in known]
     if any(not _second_alone(one, facts) for one in others):
         return None
-    held = any(one.specifier for one in mine if one.name in _BRINGS - _OPENCV)  # an old release may bound it
+    bounding = [one for one in mine if one.name in _BRINGS - _OPENCV and one.specifier]
+    held = any(not _lets_second_in(one, row, facts) for one in bounding)  # an old release may bound it
     first = next((one for one in mine if one.name in _OPENCV or one in others), None)
     if first is None or held or first.index or first.marker or not (first.sure and first.python):
         return None
@@ -293,6 +296,13 @@ def _asker(
         return first
     new = allows(">=4.12", first.version) is True if first.version else not re.search(r"[<~!]|==", first.specifier)
     return first if new else None
+
+
+def _lets_second_in(one: Install, row: TorchAbiRow, facts: Facts) -> bool:
+    """Whether a pinned release, as its metadata was read, bounds the other package not below its second release."""
+    rows = facts.require_rows(one.name, one.version) if one.version else ()
+    bounds = [each.requires[row.package] for each in rows if row.package in each.requires]
+    return bool(bounds) and all(not bound or allows(bound, row.since) is not False for bound in bounds)
 
 
 def _second_alone(one: Install, facts: Facts) -> bool:

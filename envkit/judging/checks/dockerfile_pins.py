@@ -310,7 +310,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     alone = [mate for mate in mates.values() if _of_no_torch(dockerfile, mate, torch)]
     left = [*_left_behind(dockerfile, list(mates.values()), torch, facts), *_left_of_base(dockerfile, torch, facts)]
     skip_if(not fixed and not alone and not left, "no version of torchvision or torchaudio is pinned")
-    if torch.install is not None and (torch.install.url or nightly(torch.install)):
+    if torch.install is not None and (torch.install.url or nightly(torch.install)) and not left:
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
         raise Skip("NVIDIA builds the torch of its images from its own sources")
@@ -429,27 +429,35 @@ def _left_of_base(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Iterato
     if one is None or not old or not base.sure or not (base.family == "pytorch" or nvidia):
         return
     elsewhere = one.prefix not in ("", "/opt/conda", *(("/usr", "/usr/local") if nvidia else ()))
-    if elsewhere or one.url or one.locked or nightly(one) or "--target" in one.options or dockerfile.unread:
+    if (
+        elsewhere
+        or (one.url and one.name == "torch")
+        or one.locked
+        or nightly(one)
+        or "--target" in one.options
+        or dockerfile.unread
+    ):
         return
     if not one.sure or one.manager not in ("pip", "uv"):
         return
     brought = _REQUIRE_TORCHVISION | {"torchvision"}
-    if any(
-        each.name in brought or each.url for each in dockerfile.installs if each.manager != "apt" and each is not one
-    ):
+    others = [each for each in dockerfile.installs if each.manager != "apt" and each != one]
+    if any(each.name in brought or re.match(r"git\+|\w+://", each.url) for each in others):
         return
     if any(each.name == "torchvision" for step in dockerfile.steps for each in step.removals) or one.name in brought:
         return
     new = torch.version.value or _renewed(one, old, facts)
-    if not re.fullmatch(r"[\d.]+", new) or (not nvidia and _numbers(new)[:2] == _numbers(old)[:2]):
+    replaced = nvidia and one.name != "torch"  # which comes only where NVIDIA's own is not enough
+    known = re.fullmatch(r"[\d.]+", new) is not None and (nvidia or _numbers(new)[:2] != _numbers(old)[:2])
+    if not known and not replaced:
         return
-    row = fit.default_build(new, facts)
+    new = f"torch {new}" if known else f"another, which {one.name} asks for,"
     yield warning(
-        f"{base.reference} holds the torchvision of its torch {old}, and torch {new} is put in that one's place, "
-        "beside which it cannot be imported",
+        f"{base.reference} holds the torchvision of its torch {old}, and {new} is put in that one's place, beside "
+        "which it cannot be imported",
         torch.span,
-        {f"torch {old}": base.span.place, f"torch {new}": torch.version.via or (fit.cited(row) if row else "")},
-        f"install the torchvision of torch {new} in the same command, or keep the base's torch",
+        {f"torch {old}": base.span.place, new: torch.version.via or torch.span.place},
+        "install the torchvision of the new torch in the same command, or keep the base's torch",
     )
 
 
