@@ -500,8 +500,9 @@ def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
 
 def _of_writer(line: Line, other: Line) -> bool:
     """Whether two lines are of one machine, rank and service, whatever process wrote them."""
-    mine, others = ((each.host, each.rank, service(each), _ident(each)) for each in (line, other))
-    return mine == others
+    mine, others = ((each.host, each.rank, _ident(each)) for each in (line, other))
+    # a table's first column is no service where a line bears none
+    return mine == others and service(other) in ("", service(line))
 
 
 @lru_cache(1 << 12)

@@ -56,6 +56,8 @@ _COMMIT = re.compile(r"commit [0-9a-f]{7,40}\b")
 _OF_COMMIT = re.compile(
     r"$|(?:Author|AuthorDate|Commit|CommitDate|Date|Merge): | {4}|[ACDMRTU]\d{0,3}\t| \S.{0,300} \| "
 )
+_XFAILED = re.compile(r"={3,} XFAILURES ={3,}$")  # pytest --xfail-tb
+_OF_XFAILED = re.compile(r"(?!={3,} )")
 _DIFF = re.compile(r"diff --git |--- (?:a/|/dev/null)|@@ -\d{1,9}(?:,\d{1,9})? \+\d{1,9}")
 _OF_DIFF = re.compile(
     r"[-+ @\\]|index [0-9a-f]|diff --git |(?:new|deleted) file mode|(?:old|new) mode|similarity |rename |Binary files|$"
@@ -261,13 +263,16 @@ def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         yield min((number for number, line in lines.items() if _BUILD_BEGINS.match(line.text)), default=end), end
 
 
+_KINDS = ((_COMMIT, _OF_COMMIT), (_DIFF, _OF_DIFF), (_TODO, _DIAGNOSTIC), (_XFAILED, _OF_XFAILED))
+
+
 def _shown(lines: Mapping[int, Line]) -> Iterator[int]:
     """What is shown: a help text, a commit of a history, a difference of files, a test that is known to fail."""
     yield from _helped(lines)
     yield from _in_document(lines)
     inside: re.Pattern[str] | None = None
     for number, line in lines.items():
-        for begins, goes_on in ((_COMMIT, _OF_COMMIT), (_DIFF, _OF_DIFF), (_TODO, _DIAGNOSTIC)):
+        for begins, goes_on in _KINDS:
             if begins.match(line.text):
                 inside = goes_on
                 break
