@@ -40,6 +40,7 @@ from envkit.patterns import pattern
 from envkit.records import dataclass, replace
 from envkit.subjects.dockerfile import (
     Base,
+    Carried,
     Command,
     Copy,
     Dockerfile,
@@ -101,6 +102,7 @@ class _State:
     last: dict[tuple[str, str], Install] = field(default_factory=dict)  # of pip and uv, by name and environment
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
     torches: list[Torch] = field(default_factory=list)
+    moved: list[Carried] = field(default_factory=list)  # virtual environments out of other stages
 
     def child(self) -> _State:
         """The state that a stage FROM this one begins with."""
@@ -114,6 +116,7 @@ class _State:
             last=dict(self.last),
             near=list(self.near),
             torches=list(self.torches),
+            moved=[],
         )
 
     def seen(self) -> Env:
@@ -305,7 +308,8 @@ class _Reader:
         index, state = len(self.stages), self.states[-1]
         env = {key: value for key, value in state.env.items() if value is not None}
         line = (index,) if parent is None else (*self.stages[parent].line, index)
-        self.stages.append(Stage(index, name, instruction.span, base, line, tuple(self.steps), env))
+        steps = tuple(self.steps)
+        self.stages.append(Stage(index, name, instruction.span, base, line, steps, env, _carried(state, base, steps)))
         if name:
             self.names[name] = index
         self.begun = None
@@ -427,9 +431,12 @@ class _Reader:
 
             for prefix, version in other.pythons.prefixes.items():
                 target = moved(prefix)
-                if target is not None:
+                if target is not None and not _within(source, f"{prefix}/lib"):
                     state.pythons.prefixes.setdefault(target, version)
                     found = True
+                    home = other.pythons.homes.get(prefix, "")
+                    if home and version and source != "/":
+                        state.moved.append(Carried(target, version, home, stage, copy.span))
             for install in other.installs:
                 target = moved(install.prefix)
                 if target is not None and install.manager not in ("apt", "dnf", "apk"):
@@ -538,6 +545,8 @@ class _Reader:
             return install
         where = state.pythons.locate(install, command, command.env, active)
         prefix = _prefix(install, command, where, state)
+        if install.manager == "uv" and where.version and prefix not in {SYSTEM, *state.pythons.prefixes}:
+            state.pythons.homes[prefix] = state.pythons.uv_home(where.version, command.env)
         if install.target == f"uv:{prefix}":  # which it makes where there is none
             state.pythons.prefixes.setdefault(prefix, where.version)
         if install.name == "pip":
@@ -718,6 +727,39 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
     yield from conda.read(command, files)
     for item in system.read(command, files, state.trail):
         yield replace(item, system=True) if isinstance(item, Unread) else item
+
+
+# What may put a Python beside those that packages, links and environments show.
+_ANY_PYTHON = pattern(
+    r"/usr/local\b|/usr/bin/python|\b(?:make|tar|ln|curl|wget|conda|mamba|pyenv|uv)\b|-m\s+venv|\bvirtualenv\s"
+)
+
+
+def _carried(state: _State, base: Base, steps: tuple[Step, ...]) -> tuple[Carried, ...]:
+    """The environments out of other stages; those whose Python the stage certainly does not have are left by it."""
+    commands = [step for step in steps if step.name in ("RUN", "SHELL")]
+    hidden = any(each.system for step in steps for each in step.unread) or any(
+        _ANY_PYTHON.search(step.value) for step in commands
+    )
+    started = [one.program for step in steps if step.name in ("CMD", "ENTRYPOINT") for one in step.commands]
+    plain = base.sure and not base.digest and base.family in ("os", "nvidia", "python")
+    if hidden or not plain or "uv" in started:  # which makes an environment anew whose Python is gone
+        return tuple(state.moved)
+    # Many a package brings the distribution's python3, and Debian's own is in the full images of Python as well.
+    apt = any(one.manager == "apt" for step in steps for one in step.installs)
+    copied = [posixpath.normpath(step.copy.target) for step in steps if step.copy is not None]
+
+    def left(one: Carried) -> bool:
+        if one.home == "/usr" and (base.family == "python" or (apt and state.pythons.distro == one.version)):
+            return False
+        comes = any(_within(to, one.home) or _within(one.home, to) for to in copied)
+        return not comes and state.pythons.lacks(one.home, one.version)
+
+    return tuple(replace(one, left=left(one)) for one in state.moved)
+
+
+def _within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:

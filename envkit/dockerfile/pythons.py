@@ -60,11 +60,12 @@ class Pythons:
     priorities: dict[str, int] = field(default_factory=dict)  # of the alternatives among ``links``
     without_pip: set[str] = field(default_factory=set)  # environments that uv made, which have no pip of their own
     managed: str = ""  # the newest Python that uv was asked to install
+    homes: dict[str, str] = field(default_factory=dict)  # of a virtual environment: where its Python is, "" not known
 
     def copy(self) -> Pythons:
         """A state of its own for another stage."""
         return replace(self, prefixes=dict(self.prefixes), links=dict(self.links), priorities=dict(self.priorities),
-                       without_pip=set(self.without_pip))  # fmt: skip
+                       without_pip=set(self.without_pip), homes=dict(self.homes))  # fmt: skip
 
     def begin(self, base: Base, distro: str, python2: str = "") -> None:
         """Starts with what an external image holds; its system's python3 is ``distro``, its Python 2 ``python2``."""
@@ -102,8 +103,9 @@ class Pythons:
         program = command.program
         made = pip.environment(command)
         if made is not None:
-            version = self.look(made.python or "python3", env, command.cwd, active).version
-            self.prefixes[absolute(made.path, command.cwd)] = version
+            its = self.look(made.python or "python3", env, command.cwd, active)
+            place = absolute(made.path, command.cwd)
+            self.prefixes[place], self.homes[place] = its.version, self.home(its)
         elif program.startswith("python"):
             self._of_python(words, self.look(words[0], env, command.cwd, active).version, trail)
         elif program == "uv" and words[1:2] == ["venv"]:
@@ -113,6 +115,7 @@ class Pythons:
             place = (env.get("VIRTUAL_ENV") if words[2:] else "") or ".venv"
             place = absolute(given.rest[-1].text if given.rest else place, command.cwd)
             self.prefixes[place] = version or self.found(env, command.cwd, active)
+            self.homes[place] = self.uv_home(self.prefixes[place], env)
             if "--seed" not in given.names() and "UV_VENV_SEED" not in env:
                 self.without_pip.add(place)
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
@@ -282,6 +285,36 @@ class Pythons:
             prefix = SYSTEM
         version = numbered[1] if numbered else self.prefixes.get(prefix, "")
         return Python(version, prefix)
+
+    def home(self, python: Python) -> str:
+        """The folder above the ``bin`` that holds the program of a Python, for a virtual environment has a link alone;
+        "" where not known."""
+        if python.prefix != SYSTEM:
+            return self.homes.get(python.prefix, python.prefix if python.prefix in self.prefixes else "")
+        if not python.version:
+            return ""
+        if self.prefixes.get(SYSTEM) == python.version or f"/usr/local/bin/python{python.version}" in self.links:
+            return SYSTEM
+        of_system = self.has_python3 and self.distro == python.version
+        return "/usr" if of_system or f"/usr/bin/python{python.version}" in self.links else ""
+
+    def uv_home(self, version: str, env: Mapping[str, str | None]) -> str:
+        """As ``home``, of an environment that uv makes: of the system's Python, or of one that it was asked to install
+        (uv documentation, UV_PYTHON_INSTALL_DIR)."""
+        own = f"{env.get('HOME') or '/root'}/.local/share/uv/python"
+        managed = (env.get("UV_PYTHON_INSTALL_DIR") or own).rstrip("/") if version and version == self.managed else ""
+        return self.home(Python(version, SYSTEM)) or managed
+
+    def lacks(self, home: str, version: str) -> bool:
+        """Whether the Python of this version is surely not below ``home``, as far as packages, links and environments
+        say."""
+        if any(path.startswith(f"{home}/bin/python") for path in self.links):
+            return False
+        if home == SYSTEM:
+            return self.prefixes.get(SYSTEM, "none") not in ("", version)
+        if home == "/usr":
+            return not self.has_python3 or self.distro not in ("", version)
+        return home not in self.prefixes
 
     def locate(self, install: Install, command: Command, env: Mapping[str, str | None], active: str) -> Python:
         """The environment that an install goes into."""

@@ -243,10 +243,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """A virtual environment at ``prefix`` that the COPY at ``span`` takes out of ``stage``: its ``bin/python`` is a
+    link to the Python ``version`` below ``home``.  ``left`` is True where the stage that gets it certainly does not
+    have that Python at its end."""
+
+    prefix: str
+    version: str
+    home: str
+    stage: int
+    span: Span
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One stage: ``line`` are the indexes of the stages that it is made of, root first, itself last.
 
-    ``base`` is the external image at the root of its lineage.  ``env`` is the environment at its end.
+    ``base`` is the external image at the root of its lineage.  ``env`` is the environment at its end.  ``carried``
+    are the virtual environments that it copies out of other stages.
     """
 
     index: int
@@ -256,6 +271,7 @@ class Stage:
     line: tuple[int, ...]
     steps: tuple[Step, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    carried: tuple[Carried, ...] = ()
 
     @property
     def parent(self) -> int | None:

@@ -14,7 +14,7 @@ from envkit.judging.checks._outcomes import error, skip_if
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Step
+from envkit.subjects.dockerfile import Carried, Command, Dockerfile, Install, Stage, Step
 
 _BARE = ("os", "nvidia")  # families of bases without a Python of their own
 # The last releases whose packages python and python-pip are Python 2.
@@ -32,12 +32,19 @@ _ARCHIVE = pattern(
 
 
 def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """pip, or python by that name, is there where a RUN calls it or the image starts with it."""
+    """pip, or python by that name, is there where a RUN calls it or the image starts with it, and so is the Python that
+    an environment is made of which a COPY takes out of another stage: `python -m venv` links to it (Python's
+    documentation, venv)."""
     need_stages(dockerfile)
     asked = 0
     told: set[str] = set()
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
+        asked += len(stage.carried)
+        for each in stage.carried:
+            if each.left:
+                told.add("python")
+                yield _left_behind(dockerfile, stage, each)
         if not _bare(stage):
             continue
         asked += 1
@@ -65,6 +72,22 @@ def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
                 f"install it before: `apt-get install -y {package}`",
             )
     skip_if(not asked, "the base has a Python of its own, or is not known")
+
+
+def _left_behind(dockerfile: Dockerfile, stage: Stage, lost: Carried) -> Finding:
+    made = dockerfile.stages[lost.stage]
+    name = made.name or str(made.index)
+    return error(
+        f"the environment {lost.prefix} is copied without the Python {lost.version} below {lost.home} that it links "
+        f"to, which {stage.base.reference} does not have there, so that nothing in it starts",
+        lost.span,
+        {
+            f"Python {lost.version} is below {lost.home} in the stage {name}": made.span.place,
+            f"the environment goes on from {stage.base.reference}": stage.span.place,
+        },
+        f"make {lost.prefix} in the stage that runs it, or start both stages from one base"
+        + ("" if lost.home.startswith("/usr") else f", or copy {lost.home} as well"),
+    )
 
 
 def _calls(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Step, Command, str]]:
