@@ -210,9 +210,11 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
 @dataclass(frozen=True, slots=True)
 class _There:
     """A torch: ``at`` is its place among the installs, -1 for the base's, which no command did; ``version`` is "" for
-    one whose release is not known or that no index has, which still takes the place of those before it."""
+    one whose release is not known or that no index has, which still takes the place of those before it; ``cuda`` is
+    its CUDA ("12.4", "cpu"), "" where not known."""
 
     version: str
+    cuda: str
     span: Span
     at: int
     prefix: str
@@ -237,7 +239,12 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         made = _MADE_FOR.search(one.url) if one.sure and one.name not in _FAMILY else None
         if made is not None:
             asked += 1
-            yield from _made_for(one, f"{made[1]}.{made[2]}", torches)
+            yield from _made_for(one, f"{made[1]}.{made[2]}", "", "the wheel's name", torches)
+            continue
+        page = _page_of(one)
+        if page is not None:
+            asked += 1
+            yield from _made_for(one, *page, "the page's address", torches)
             continue
         bounded = wants.want_of(one, facts) if one.specifier and not one.version and one.name != "torch" else None
         if bounded is not None:
@@ -316,17 +323,48 @@ def _bounded(
 _MADE_FOR = pattern(r"(?:\+|%2[bB])[^-/]*?(?:torch|pt)([12])\.?(\d{1,2})(?:\.\d+)?(?=[^\d.]|\.?$)[^/]*\.whl")
 
 
-def _made_for(one: Install, made: str, torches: Sequence[_There]) -> Iterator[Finding]:
-    """What comes of a wheel that its name says to be compiled against another torch than the one that stays."""
+def _made_for(one: Install, made: str, cuda: str, by: str, torches: Sequence[_There]) -> Iterator[Finding]:
+    """What comes of a wheel that is said to be compiled against another torch, or another major of CUDA, than the torch
+    that stays.  Source: pytorch_geometric's and mmcv's installation pages, "undefined symbol" and libcudart."""
     for met in _near(one, torches)[-1:]:
-        if met.version and TorchRelease(met.version).upto(2) != TorchRelease(made):
+        if met.version and made and TorchRelease(met.version).upto(2) != TorchRelease(made):
             yield warning(
                 f"the wheel of {one.name} is compiled against torch {made}, and here is torch {met.version}, whose "
                 "symbols may be others",
                 one.span,
-                {f"compiled against torch {made}": "the wheel's name", f"torch {met.version}": met.span.place},
+                {f"compiled against torch {made}": by, f"torch {met.version}": met.span.place},
                 f"take the wheel for torch {met.version}, or torch {made}",
             )
+        elif cuda and met.cuda and cuda.partition(".")[0] != met.cuda.partition(".")[0]:
+            build = "the CPU" if met.cuda == "cpu" else f"CUDA {met.cuda}"
+            yield warning(
+                f"the wheel of {one.name} is compiled for CUDA {cuda}, and here is a torch for {build}, which brings "
+                f"no libcudart of CUDA {cuda.partition('.')[0]}",
+                one.span,
+                {f"compiled for CUDA {cuda}": by, f"a torch for {build}": met.span.place},
+                f"take the page for the CUDA of that torch, or a torch for CUDA {cuda}",
+            )
+
+
+# Extensions of torch whose own pages hold a wheel for each torch and CUDA, by the address.
+_OF_PAGES = frozenset(
+    {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv", "pyg-lib", "mmcv", "mmcv-full", "dgl",
+     "detectron2", "kaolin", "pytorch3d", "natten"}
+)  # fmt: skip
+_PAGE_CUDA = pattern(r"(?<![a-zA-Z])(cu\d{2,3})(?![0-9])")
+
+
+def _page_of(one: Install) -> tuple[str, str] | None:
+    """The torch ("X.Y") and the CUDA of the one page of wheels that an extension is taken from, each "" where its
+    address names none."""
+    if not one.sure or one.name not in _OF_PAGES or one.url or one.constraint or len(one.find_links) != 1:
+        return None
+    address = one.find_links[0].replace("%2B", "+").replace("%2b", "+")
+    if "$" in address:
+        return None
+    torch = _PAGE_FOR.search(address)
+    cuda = _PAGE_CUDA.search(address) if one.name != "dgl" else None  # of which framework-libraries-missing asks that
+    return (torch[1] if torch else "", cuda_of(cuda[1]) if cuda else "") if torch or cuda else None
 
 
 # The torch that a page of wheels is for, by its address.
@@ -475,12 +513,14 @@ def _known(torch: Torch, order: Sequence[Install], commands: Mapping[Span, Comma
     if not version.replace(".", "").isdigit() or torch.method not in ("base", "pip", "uv", "conda"):
         version = ""
     if one is None:
-        return _There(version, torch.span, -1, torch.prefix, {})
+        return _There(version, stack.said(torch.cuda), torch.span, -1, torch.prefix, {})
     if one.url or one.locked:
         version = ""
     span = one.span
     at = next((n for n, one in enumerate(order) if one.name == "torch" and one.span == span), None)
-    return None if at is None else _There(version, torch.span, at, torch.prefix, commands.get(span, {}))
+    if at is None:
+        return None
+    return _There(version, stack.said(torch.cuda), torch.span, at, torch.prefix, commands.get(span, {}))
 
 
 def _met(mine: Commands, at: int, one: Install, torches: Sequence[_There]) -> Iterator[_There]:
