@@ -30,7 +30,7 @@ from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
 from envkit.dockerfile.instructions import Instruction, Text
 from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
-from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
+from envkit.dockerfile.pythons import SYSTEM, Python, Pythons, carried, within
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.shell_commands import shell_options
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
@@ -309,7 +309,11 @@ class _Reader:
         env = {key: value for key, value in state.env.items() if value is not None}
         line = (index,) if parent is None else (*self.stages[parent].line, index)
         steps = tuple(self.steps)
-        self.stages.append(Stage(index, name, instruction.span, base, line, steps, env, _carried(state, base, steps)))
+        self.stages.append(
+            Stage(
+                index, name, instruction.span, base, line, steps, env, carried(state.moved, state.pythons, base, steps)
+            )
+        )
         if name:
             self.names[name] = index
         self.begun = None
@@ -431,7 +435,7 @@ class _Reader:
 
             for prefix, version in other.pythons.prefixes.items():
                 target = moved(prefix)
-                if target is not None and not _within(source, f"{prefix}/lib"):
+                if target is not None and not within(source, f"{prefix}/lib"):
                     state.pythons.prefixes.setdefault(target, version)
                     found = True
                     home = other.pythons.homes.get(prefix, "")
@@ -727,39 +731,6 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
     yield from conda.read(command, files)
     for item in system.read(command, files, state.trail):
         yield replace(item, system=True) if isinstance(item, Unread) else item
-
-
-# What may put a Python beside those that packages, links and environments show.
-_ANY_PYTHON = pattern(
-    r"/usr/local\b|/usr/bin/python|\b(?:make|tar|ln|curl|wget|conda|mamba|pyenv|uv)\b|-m\s+venv|\bvirtualenv\s"
-)
-
-
-def _carried(state: _State, base: Base, steps: tuple[Step, ...]) -> tuple[Carried, ...]:
-    """The environments out of other stages; those whose Python the stage certainly does not have are left by it."""
-    commands = [step for step in steps if step.name in ("RUN", "SHELL")]
-    hidden = any(each.system for step in steps for each in step.unread) or any(
-        _ANY_PYTHON.search(step.value) for step in commands
-    )
-    started = [one.program for step in steps if step.name in ("CMD", "ENTRYPOINT") for one in step.commands]
-    plain = base.sure and not base.digest and base.family in ("os", "nvidia", "python")
-    if hidden or not plain or "uv" in started:  # which makes an environment anew whose Python is gone
-        return tuple(state.moved)
-    # Many a package brings the distribution's python3, and Debian's own is in the full images of Python as well.
-    apt = any(one.manager == "apt" for step in steps for one in step.installs)
-    copied = [posixpath.normpath(step.copy.target) for step in steps if step.copy is not None]
-
-    def left(one: Carried) -> bool:
-        if one.home == "/usr" and (base.family == "python" or (apt and state.pythons.distro == one.version)):
-            return False
-        comes = any(_within(to, one.home) or _within(one.home, to) for to in copied)
-        return not comes and state.pythons.lacks(one.home, one.version)
-
-    return tuple(replace(one, left=left(one)) for one in state.moved)
-
-
-def _within(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from envkit.dockerfile import options, pip, system
@@ -17,7 +17,7 @@ from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.files import absolute
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
-from envkit.subjects.dockerfile import Base, Command, Install
+from envkit.subjects.dockerfile import Base, Carried, Command, Install, Step
 
 SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the system, as root
 _NUMBERED = pattern(r"(?:python|pip)(\d+\.\d+)")
@@ -376,6 +376,40 @@ class Pythons:
         version = self.look("python3", env, cwd, active).version or self.look("python", env, cwd, active).version
         numbered = {found[1] for path in self.links if (found := _NUMBERED.fullmatch(path.rsplit("/", 1)[-1]))}
         return version or (numbered.pop() if len(numbered) == 1 else "")
+
+
+# What may put a Python beside those that packages, links and environments show.
+_ANY_PYTHON = pattern(
+    r"/usr/local\b|/usr/bin/python|\b(?:make|tar|ln|curl|wget|conda|mamba|pyenv|uv)\b|-m\s+venv|\bvirtualenv\s"
+)
+
+
+def carried(moved: Sequence[Carried], pythons: Pythons, base: Base, steps: Sequence[Step]) -> tuple[Carried, ...]:
+    """The environments out of other stages; those whose Python the stage certainly does not have are left by it."""
+    commands = [step for step in steps if step.name in ("RUN", "SHELL")]
+    hidden = any(each.system for step in steps for each in step.unread) or any(
+        _ANY_PYTHON.search(step.value) for step in commands
+    )
+    started = [one.program for step in steps if step.name in ("CMD", "ENTRYPOINT") for one in step.commands]
+    plain = base.sure and not base.digest and base.family in ("os", "nvidia", "python")
+    if hidden or not plain or "uv" in started:  # which makes an environment anew whose Python is gone
+        return tuple(moved)
+    # Many a package brings the distribution's python3, and Debian's own is in the full images of Python as well.
+    apt = any(one.manager == "apt" for step in steps for one in step.installs)
+    copied = [posixpath.normpath(step.copy.target) for step in steps if step.copy is not None]
+
+    def left(one: Carried) -> bool:
+        if one.home == "/usr" and (base.family == "python" or (apt and pythons.distro == one.version)):
+            return False
+        comes = any(within(to, one.home) or within(one.home, to) for to in copied)
+        return not comes and pythons.lacks(one.home, one.version)
+
+    return tuple(replace(one, left=left(one)) for one in moved)
+
+
+def within(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it."""
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _upward(cwd: str) -> list[str]:

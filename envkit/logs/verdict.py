@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isgeneratorfunction
+from itertools import pairwise
 from typing import get_type_hints
 
 from envkit.facts import Facts
@@ -209,6 +210,9 @@ def _evidence(best: Hypothesis, story: Story) -> tuple[Mark, ...]:
     for trace in story.tracebacks:
         if trace.telling is not None and (trace.line.file, trace.line.number) in lines:
             lines.setdefault((trace.telling.file, trace.telling.number), trace.telling)
+    for before, after in pairwise(story.tracebacks):
+        if after.within and (before.line.file, before.line.number) in lines:  # its handler often says what was refused
+            lines.setdefault((after.line.file, after.line.number), after.line)
     said = (Role.ROOT, Role.CASCADE)
     for event in story.events:
         if len(lines) >= _ENOUGH_EVIDENCE:

@@ -211,7 +211,7 @@ def _there(dockerfile: Dockerfile, one: Install) -> bool:
 class _There:
     """A torch: ``at`` is its place among the installs, -1 for the base's, which no command did; ``version`` is "" for
     one whose release is not known or that no index has, which still takes the place of those before it; ``cuda`` is
-    its CUDA ("12.4", "cpu"), "" where not known."""
+    its CUDA ("X.Y") or "cpu", "" where not known."""
 
     version: str
     cuda: str
