@@ -241,7 +241,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             asked += 1
             yield from _made_for(one, f"{made[1]}.{made[2]}", "", "the wheel's name", torches)
             continue
-        page = _page_of(one)
+        page = _page_of(one, facts)
         if page is not None:
             asked += 1
             yield from _made_for(one, *page, "the page's address", torches)
@@ -346,18 +346,17 @@ def _made_for(one: Install, made: str, cuda: str, by: str, torches: Sequence[_Th
             )
 
 
-# Extensions of torch whose own pages hold a wheel for each torch and CUDA, by the address.
-_OF_PAGES = frozenset(
-    {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv", "pyg-lib", "mmcv", "mmcv-full", "dgl",
-     "detectron2", "kaolin", "pytorch3d", "natten"}
-)  # fmt: skip
+# Further extensions of torch whose own pages hold a wheel for each torch and CUDA: what compiles them is not asked.
+_OF_PAGES = frozenset({"dgl", "kaolin", "pyg-lib", "torch-spline-conv"})
 _PAGE_CUDA = pattern(r"(?<![a-zA-Z])(cu\d{2,3})(?![0-9])")
 
 
-def _page_of(one: Install) -> tuple[str, str] | None:
+def _page_of(one: Install, facts: Facts) -> tuple[str, str] | None:
     """The torch ("X.Y") and the CUDA of the one page of wheels that an extension is taken from, each "" where its
     address names none."""
-    if not one.sure or one.name not in _OF_PAGES or one.url or one.constraint or len(one.find_links) != 1:
+    row = facts.package_builds.get(one.name)
+    compiled = row.torch if row is not None else one.name in _OF_PAGES
+    if not compiled or not one.sure or one.url or one.constraint or len(one.find_links) != 1:
         return None
     address = one.find_links[0].replace("%2B", "+").replace("%2b", "+")
     if "$" in address:
