@@ -91,6 +91,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("sight", 60),
         ("newest", 50),
         ("strange", 60),
+        ("foreign", 60),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(corpus: ModuleType, half: str, least: int) -> None:
