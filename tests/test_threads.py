@@ -33,6 +33,7 @@ ORDER = (
     "sight",
     "newest",
     "strange",
+    "foreign",
 )
 PARTS = {name: threads("threads" if name == "known" else f"threads-{name}") for name in ORDER}
 KNOWN = PARTS["known"]
@@ -75,6 +76,7 @@ def test_unseen_threads_are_others() -> None:
         "sight": 29,
         "newest": 20,
         "strange": 20,
+        "foreign": 20,
     }
     assert {name: len(part) for name, part in PARTS.items() if len(part) < least.get(name, 0)} == {}
     assert sum(map(len, PARTS.values())) == len(THREADS)
