@@ -708,7 +708,7 @@ def test_the_search_finds_what_is_there(words: set[str], text: str) -> None:
     held = {word for word in wanted if word in text.encode()}
     made = Words(wanted)
     assert set(made.held_by(text.encode())) == held
-    assert (made.over(text.encode()).first() is not None) == bool(held)
+    assert bool(made.places(text.encode())) == bool(held)
 
 
 def test_so_many_lines_are_read_after_a_find_as_were_asked_for() -> None:

@@ -42,11 +42,25 @@ def test_all_words_of_a_text_are_found_and_no_others(seed: int) -> None:
     text = text_of(chance, KNOWN)
     words = Words(KNOWN)
     assert sorted(words.held_by(text)) == sorted(word for word in KNOWN if word in text)
-    found = dict(words.over(text).lines())
-    assert set(found) == {line for line in text.split(b"\n") if any(word in line for word in KNOWN)}
+    found = words.lines(text)
+    assert found.keys() == {line for line in text.split(b"\n") if any(word in line for word in KNOWN)}
     assert all(word in line for line, word in found.items())
-    places = [at for word in KNOWN for at in range(len(text)) if text.startswith(word, at)]
-    assert sorted(at for at, _ in words.over(text).all()) == sorted(places)
+    places, held = words.by_line(text)
+    lines = [text[text.rfind(b"\n", 0, at) + 1 :].split(b"\n")[0] for at in places]
+    assert lines == [line for line in text.split(b"\n") if line in found]
+    assert [known[0] for known in held] == [found[line] for line in lines]
+    assert all(word in line for line, known in zip(lines, held, strict=True) for word in known)
+    assert all(text.startswith(word, at) for word, at in words.places(text))
+
+
+def test_words_that_stand_in_one_another_are_found_apart_and_all_of_them() -> None:
+    words = Words(KNOWN)
+    text = b"cuda error: failed to fail\ncalm\nerror, error"
+    assert sorted(words.held_by(text)) == [b"cuda error", b"error", b"fail", b"failed to", b"uda error:"]
+    assert words.places(text) == [
+        (b"cuda error", 0), (b"failed to", 12), (b"fail", 22), (b"error", 32), (b"error", 39),
+    ]  # fmt: skip
+    assert words.by_line(text) == ([0, 32], [(b"cuda error", b"failed to", b"fail"), (b"error",)])
 
 
 def test_the_words_of_the_signatures_are_found_each_in_its_own() -> None:
@@ -59,32 +73,12 @@ def test_the_words_of_the_signatures_are_found_each_in_its_own() -> None:
     assert strong.held_by(b"error: it failed") == [] and strong.held_by(b"cuda error: unknown")
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_words_that_are_looked_for_elsewhere_are_the_same(seed: int) -> None:
-    chance = random.Random(seed)
-    text = text_of(chance, KNOWN)
-    avoided = {text[at : at + 4] for at in range(0, len(text), 3)}
-    for rows in (1, 2):
-        away = Words(KNOWN, rows=rows).away_from(avoided)
-        assert sorted(away.held_by(text)) == sorted(word for word in KNOWN if word in text)
-
-
-def test_a_word_is_found_where_a_text_is_cut_into_parts() -> None:
-    words = Words(KNOWN)
-    for begin in range(65_536 - 12, 65_536 + 3):
-        assert words.held_by(b"." * begin + b"cuda error" + b"." * 70_000) == [b"cuda error", b"error"], begin
-
-
 def test_a_word_that_is_too_short_is_refused_and_no_words_find_nothing() -> None:
     with pytest.raises(ValueError, match="b'oom' is shorter than 4 bytes"):
         Words([b"out of memory", b"oom"])
     assert Words([]).held_by(b"anything") == [] and Words([b"word"]).held_by(b"") == []
+    assert Words([]).places(b"anything") == [] and Words([]).by_line(b"x") == ([], []) and Words([]).lines(b"x") == {}
     assert Words([b"word", b"\xe2\x9d\xb1 "]).held_by("a ❱ 12 word".encode()) == [b"\xe2\x9d\xb1 ", b"word"]
-
-
-def test_the_first_word_behind_a_place() -> None:
-    finds = Words([b"error", b"fail"]).over(b"error and fail and error")
-    assert [finds.first(at) for at in (0, 1, 10, 11, 20)] == [0, 10, 10, 19, None]
 
 
 def test_an_xid_of_another_kind_in_a_flood_is_read() -> None:
@@ -110,16 +104,6 @@ def test_the_one_error_in_a_flood_of_changing_words_is_read(form: str) -> None:
     seen = reading("\n".join(lines) + "\n")
     (found,) = [event for event in seen.events if event.category == "illegal-memory-access"]
     assert found.line.number == 11_001
-
-
-def test_more_rows_of_sets_find_the_same_words() -> None:
-    one, two = (Words(KNOWN, rows=rows) for rows in (1, 2))
-    for seed in range(20):
-        text = text_of(random.Random(seed), KNOWN)
-        assert list(one.over(text).lines()) == list(two.over(text).lines())
-        assert (
-            sorted(one.held_by(text)) == sorted(two.held_by(text)) == sorted({word for _, word in one.over(text).all()})
-        )
 
 
 def test_bars_that_each_tell_an_error_are_counted_and_the_one_error_among_them_is_read() -> None:
@@ -148,7 +132,7 @@ def test_of_a_long_line_of_one_error_some_stretches_are_read_and_the_others_coun
     assert len(read) < 600
     assert any(said[3_000].encode() in piece.raw for piece in read)
     counted = [piece for piece in read if piece.late]
-    assert sum(piece.times for piece in counted) > 3_000
+    assert sum(piece.times for piece in counted) > 2_000  # the others are in what is read
     assert all(b"failed" in piece.raw for piece in counted)
 
 

@@ -219,16 +219,15 @@ def answers_behind(line: Line, seen: FileSeen, *, noted: bool = False, caught: b
     enough that the service came up, behind an exception that was ``caught`` that the only process worked on for long.
     """
     kept = _kept(seen)
-    if any(n > line.number and each.text == line.text for n, each in kept.lines.items()):
+    if kept.said_last.get(line.text, 0) > line.number:
         return False
     if sum(n > line.number for n in kept.answered) >= STEADY:
         return True
-    behind = [each for n, each in kept.lines.items() if n > line.number] if noted else []
-    if any(SERVES.search(each.text) and is_output(each) and not bad_end(each) for each in behind):
+    if noted and kept.serves > line.number:
         return True
-    if not caught or kept.is_of_many:
+    if not (noted and caught) or kept.is_of_many:
         return False
-    return steady([each for each in behind if each.number in kept.work and same_process(each, line)]) >= _LONG
+    return steady([each for n, each in kept.work.items() if n > line.number and same_process(each, line)]) >= _LONG
 
 
 def done_later(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -416,6 +415,17 @@ class _Kept:
     def answered(self) -> list[int]:
         """The numbers of lines that tell of a request that was answered, and not to who only watches."""
         return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw) and not WATCHED.search(each.raw)]
+
+    @cached_property
+    def serves(self) -> int:
+        """The last line by which a service is up; 0 where there is none."""
+        up = (n for n, each in self.lines.items() if SERVES.search(each.text) and is_output(each) and not bad_end(each))
+        return max(up, default=0)
+
+    @cached_property
+    def said_last(self) -> dict[str, int]:
+        """What the lines say, each with the number of the last one."""
+        return {each.text: n for n, each in self.lines.items()}
 
     @cached_property
     def failed_tests(self) -> frozenset[int]:

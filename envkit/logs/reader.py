@@ -59,8 +59,6 @@ _LOUD_WORDS = (
     "cannot", "can't", "unable to", "not found", "no such", "denied", "refused", "unrecognized", "assertion",
     "unsupported", "incompatible", "mismatch", "timed out",
 )  # fmt: skip
-_AMONG = (b" failed to ", b"error: ", b"errors ", b" not found ", b" unable to ", b" cannot open ", b" timed out ")
-"""Loud words with what often stands around them."""
 _COMMON = {b"error", b"failed"}  # anchors of signatures that any error may hold
 _FRAME_WORDS = (
     b", line ", b"traceback (most", b"----> ", b"0: in ", b".py in ", "❱ ".encode(), b"direct cause of the following",
@@ -198,7 +196,7 @@ class _Matcher:
     @cached_property
     def strong(self) -> Words:
         """The words that are more than loud, to be looked for in a flood of loud lines."""
-        return Words(self._more_than_loud, (*map(str.encode, _LOUD_WORDS), *_AMONG), rows=2)
+        return Words(self._more_than_loud)
 
     def rows(self, text: str) -> list[_Row]:
         """The rows whose anchor the text holds, in their order."""

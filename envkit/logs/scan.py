@@ -10,14 +10,15 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import field
 from itertools import chain, compress, count, filterfalse, islice
-from operator import not_
+from operator import itemgetter
 from typing import Protocol
 
-from envkit.logs.words import LETTERS, SHORTEST, Words
+from envkit.logs.words import Words
 from envkit.records import dataclass
 
 BLOCK = 1 << 20
@@ -388,10 +389,7 @@ _FLOOD = 300  # new shapes with a find in one block, from which on they are comp
 _COMBINED = 1_000  # kinds of lines that hold words of signatures, from which on one of the words alone is the kind
 _LOUD_SHAPES = 1_500  # shapes of floods, alike in no way, that are read for their sounding like an error alone
 _NUMBERS = b"0abcdef"  # of shapes: digits in decimals, addresses, hashes, UUIDs; what is left of a line is its kind
-_OFTEN = 3  # words of a flood that are looked for before all others
 _EXACT = 64  # different lines of one kind that are only counted
-_MARK = b"A"  # shapes have small letters alone
-_UNMARKED = bytes(set(range(256)) - set(b"\n" + _MARK))
 _DENSE = 20_000  # lines of one block, from which on those of a flood are counted all at once
 _TIMES = re.compile(
     rb"\d{2,4}[-/]\d\d[-/]\d{2,4}[T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
@@ -404,13 +402,12 @@ _CODES = re.compile(rb"\bS?Xid \([^)\n]{1,40}\): {0,2}(\d{1,6})")
 @dataclass(slots=True)
 class _Kind:
     """What is known of lines that are alike but for their numbers: how many there were, the first of them without
-    their times, and the codes that tell them apart.  ``folded`` are those that only have one word in common."""
+    their times, and the codes that tell them apart."""
 
     times: int = 0
     exact: dict[bytes, Piece] = field(default_factory=dict)
     sampled: Piece | None = None
     codes: set[bytes] = field(default_factory=set)
-    folded: bool = False
 
     @property
     def full(self) -> bool:
@@ -418,8 +415,6 @@ class _Kind:
         return self.times > _SAMPLED_TIMES and len(self.exact) >= _EXACT and not self.codes
 
 
-_WASTED = 100_000  # lines without a word, after which it is asked whether to look elsewhere costs less
-_ALIKE = 16  # one line in so many is like others, if most places that are looked up are in such lines
 _SELDOM = 20  # one line in so many that came before is none worth remembering them for
 _FEW_ALIKE = 0.1  # a share of the new shapes below which kinds are looked for in one block of _ASKED_AGAIN
 _ASKED_AGAIN = 16
@@ -435,22 +430,15 @@ class _Walk:
         self._sure = sure
         self._flood: dict[bytes, _Kind] = {}  # shapes of this block alone, those that are alike with one count
         self._due: set[bytes] = set()  # those of them whose turn it is to be read
-        self._kinds: dict[
-            bytes | tuple[bytes, frozenset[bytes]], _Kind | None
-        ] = {}  # of floods, by what they have in common
-        self._often: dict[Words, list[bytes]] = {}  # words that most finds of the last block had, if very many
-        self._likes: dict[tuple[bytes, bytes], _Kind | None] = {}  # the same by a word and parts in their order
-        self._folded: dict[bytes, _Kind] = {}  # by one word, of lines that combine many of them
-        self._worded_lines = self._folded_lines = self._combined = 0  # lines, lines, kinds
-        self._latest: dict[bytes, _Kind] = {}  # the last shape of each folded kind in this block
-        self._fitted: dict[Words, Words] = {}  # what takes their place in a text whose lines hold parts of many of them
-        self._wasted: Counter[Words] = Counter()  # places that were looked up in lines that hold no word
+        self._kinds: dict[bytes, _Kind | None] = {}  # of floods, by what their shapes have but for numbers
+        self._folded: dict[tuple[bytes, ...], _Kind] = {}  # of a swamped log, by the words of signatures
         self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
         self._codes: set[bytes] = set()
         self._new_codes = False  # in this block
         self._blocks = 0
         self._remembers = 0  # the block from which on dull shapes are remembered
         self._unlike = 0
+        self._swamped_from: bytes | None = None  # the shape from which on there are too many that are not alike
         self._pieces = 0
         self._dull: set[bytes] = set()
         self._known: dict[bytes, _Kind] = {}
@@ -460,60 +448,138 @@ class _Walk:
 
     def walk(self, block: bytes, numbers: Sequence[int]) -> Iterator[Piece]:
         """The pieces of a block's lines, each with its number; the last one is what follows its end."""
+        if self._swamped_from is not None:
+            yield from self._swamped(block, numbers)
+            return
         shapes = block.translate(SHAPE).split(b"\n")
         codes = set(_CODES.findall(block)) if b"Xid (" in block else self._codes
         self._new_codes = not codes <= self._codes
         self._codes |= codes
-        unique = dict.fromkeys(
-            shapes
-        )  # a set would have another order in each run, and so other lines of a flood be read
+        # a set would have another order in each run, and so other lines of a flood be read
+        unique = dict.fromkeys(shapes)
         self._learn(unique, len(shapes))
-        hot = {shape: self._known[shape] for shape in unique.keys() & self._known.keys()}
-        hot |= self._flood
-        lines = block.split(b"\n") if hot or self._latest or self.owed else []
-        self._keep_latest(shapes, lines, numbers)
-        if not hot and not self.owed:
-            body = block.removesuffix(b"\n")
-            self._pass_over(numbers[body.count(b"\n")], body[body.rfind(b"\n") + 1 :])
+        if self._swamped_from is None:
+            yield from self._told(block, shapes, unique.keys(), numbers)
             return
-        last = len(lines) if lines[-1] else len(lines) - 1
+        first = shapes.index(self._swamped_from)
+        begin = sum(map(len, shapes[:first])) + first
+        yield from self._told(block[:begin], [*shapes[:first], b""], set(shapes[:first]), numbers)
+        yield from self._swamped(block[begin:], numbers[first:])
+
+    def _told(self, block: bytes, shapes: list[bytes], unique: Set[bytes], numbers: Sequence[int]) -> Iterator[Piece]:
+        """The pieces of a block by what is known of its shapes."""
+        hot = {shape: self._known[shape] for shape in unique & self._known.keys()}
+        hot |= self._flood
+        if not hot and not self.owed:
+            self._pass_all(block, numbers)
+            return
+        lines = block.split(b"\n")
         at = 0  # the next line that was neither read nor passed over
         for index, times in self._finds(lines, shapes, hot):
             shape = hot[shapes[index]]
             due = shapes[index] in self._due
             shape.times += 0 if due else times
-            while self.owed and at < index:
-                yield from self._read(lines[at], numbers[at], False)
-                at += 1
-                self.owed -= 1
+            at = yield from self._read_owed(lines, numbers, at, index)
             sooner = self._sooner()
             often = shape.times > _EXACT_TIMES // sooner and not due
             if often and _passed(shape, lines[index], numbers[index], sooner, times):
                 at, self._gap = index + 1, True
                 continue
-            if at < index:
-                self._pass_over(numbers[index - 1], lines[index - 1])
-            owed = self.owed
-            yield from self._read(lines[index], numbers[index], True)
+            yield from self._read_find(lines, numbers, at, index, shape.times > _CONTEXT_TIMES // sooner)
             at = index + 1
-            if shape.times > _CONTEXT_TIMES // sooner:
-                self.owed = owed
-        while self.owed and at < last:
-            yield from self._read(lines[at], numbers[at], False)
-            at += 1
-            self.owed -= 1
+        yield from self._read_rest(lines, numbers, at)
+
+    def _read_owed(
+        self, lines: Sequence[bytes], numbers: Sequence[int], at: int, upto: int
+    ) -> Generator[Piece, None, int]:
+        """The lines after a find that were asked for, from ``at``; returns the first one that was not read."""
+        end = min(at + self.owed, upto)
+        for index in range(at, end):
+            yield from self._read(lines[index], numbers[index], False)
+        self.owed -= max(end - at, 0)
+        return max(end, at)
+
+    def _read_find(
+        self, lines: Sequence[bytes], numbers: Sequence[int], at: int, index: int, alone: bool
+    ) -> Iterator[Piece]:
+        """A line with a find; one that is ``alone`` is read without those after it."""
+        if at < index:
+            self._pass_over(numbers[index - 1], lines[index - 1])
+        owed = self.owed
+        yield from self._read(lines[index], numbers[index], True)
+        if alone:
+            self.owed = owed
+
+    def _read_rest(self, lines: Sequence[bytes], numbers: Sequence[int], at: int) -> Iterator[Piece]:
+        """What is owed after the last find of a block."""
+        last = len(lines) if lines[-1] else len(lines) - 1
+        at = yield from self._read_owed(lines, numbers, at, last)
         if at < last:
             self._pass_over(numbers[last - 1], lines[last - 1])
 
-    def _keep_latest(self, shapes: Sequence[bytes], texts: Sequence[bytes], numbers: Sequence[int]) -> None:
-        """Keeps, of each kind that has one word in common alone, the last of these texts."""
-        if not self._latest:
+    def _pass_all(self, block: bytes, numbers: Sequence[int]) -> None:
+        body = block.removesuffix(b"\n")
+        self._pass_over(numbers[body.count(b"\n")], body[body.rfind(b"\n") + 1 :])
+
+    def _swamped(self, block: bytes, numbers: Sequence[int]) -> Iterator[Piece]:
+        """The pieces of a block of a log with thousands of loud lines that are not alike.
+
+        What of them only sounds like an error is passed over, and what holds the same words of signatures is counted
+        together: the first lines are read, and some of the others.
+        """
+        wanted = self._of_same_words(block, numbers)
+        if not wanted and not self.owed:
+            self._pass_all(block, numbers)
             return
-        for index, shape in enumerate(shapes):
-            kind = self._latest.get(shape)
-            if kind is not None and kind.sampled is not None:
-                kind.sampled.number, kind.sampled.raw = numbers[index], texts[index][:LONGEST]
-        self._latest.clear()
+        lines = block.split(b"\n")
+        at = index = upto = 0
+        for place in wanted:
+            index, upto = index + block.count(b"\n", upto, place), place
+            at = yield from self._read_owed(lines, numbers, at, index)
+            yield from self._read_find(lines, numbers, at, index, self._sooner() > 1)
+            at = index + 1
+        yield from self._read_rest(lines, numbers, at)
+
+    def _of_same_words(self, block: bytes, numbers: Sequence[int], more: int = 0) -> list[int]:
+        """Places in the lines of a block that are to be read, after ``more`` others; those of each kind are counted."""
+        places, held = self._strong().by_line(block.translate(SHAPE))
+        if b"Xid (" in block:
+            for code in _CODES.finditer(block):
+                index = bisect_right(places, block.rfind(b"\n", 0, code.start()))
+                if index < len(places) and places[index] < code.end():
+                    held[index] += (code[1],)
+        new = [words for words in dict.fromkeys(held) if words not in self._folded]
+        if len(self._folded) + len(new) > _COMBINED:  # no program combines the words of errors in so many ways
+            known = self._folded.keys() | set(new[: max(_COMBINED - len(self._folded), 0)])
+            held = [words if words in known else words[:1] for words in held]
+        wanted: list[int] = []
+        counted: dict[int, Piece] = {}  # places, each with what tells of it at the end
+        left: dict[tuple[bytes, ...], int] = {}
+        last = dict(zip(held, places, strict=True))
+        for words, times in Counter(held).items():
+            kind, sampled = self._fold(words)
+            before, kind.times = kind.times, kind.times + times
+            single = min(max(_EXACT_TIMES // self._sooner(more) - before, not before), times)
+            if single:
+                left[words] = single
+                more += single
+            due = times > single and self._is_due(before + single, kind.times, _gap(kind.times))
+            if due:
+                wanted.append(last[words])
+            sampled.times += times - single - due
+            if sampled.times:
+                counted[last[words]] = sampled
+        if left:
+            for words, place in zip(held, places, strict=True):
+                if left.get(words):
+                    left[words] -= 1
+                    wanted.append(place)
+        line = upto = 0
+        for place in sorted(counted):
+            line, upto = line + block.count(b"\n", upto, place), place
+            begin = block.rfind(b"\n", 0, place) + 1
+            counted[place].number, counted[place].raw = numbers[line], block[begin : begin + LONGEST].split(b"\n")[0]
+        return sorted(wanted)
 
     def _pass_over(self, number: int, line: bytes) -> None:
         self._gap, self._before = True, (number, line)
@@ -563,8 +629,7 @@ class _Walk:
                 del self._known[shape]
         if self._kinds:
             fresh = self._settled(fresh)
-        words = self._words if self._unlike < _LOUD_SHAPES else self._strong()
-        hot = self._hot(fresh, words)
+        hot = self._words.lines(b"\n".join(fresh))
         if len(hot) > _FLOOD or (hot and len(self._known) > _LOUD_SHAPES):
             self._flood |= self._alike(hot)
             seen: Container[bytes] = hot
@@ -574,39 +639,6 @@ class _Walk:
             self._flood |= {shape: kind for shape, kind in known.items() if len(shape) > _KNOWN_LENGTH}
         if len(self._dull) <= _SHAPES and self._blocks >= self._remembers:
             self._dull.update(shape for shape in fresh if shape not in seen and len(shape) <= _SHAPE_LENGTH)
-
-    def _hot(self, shapes: list[bytes], words: Words) -> dict[bytes, bytes]:
-        """The shapes that hold a word, each with one of them.
-
-        Where most had the same few words in the block before, these are looked for first, which is much faster.
-        """
-        hot: dict[bytes, bytes] = {}
-        for word in self._often.get(words, ()):
-            held = _holding(word, shapes)
-            hot |= dict.fromkeys(compress(shapes, held), word)
-            shapes = list(compress(shapes, map(not_, held)))
-        if shapes:
-            finds = self._fitted.get(words, words).over(b"\n".join(shapes))
-            found = dict(finds.lines())
-            hot |= found
-            if 2 * len(found) < len(shapes) and words not in self._fitted:
-                self._fit(words, [shape for shape in shapes if shape not in found])
-        times = Counter(hot.values()) if len(hot) > _FLOOD else Counter()
-        self._often = {words: [word for word, held in times.most_common(_OFTEN) if held > len(hot) // _OFTEN // 2]}
-        return hot
-
-    def _fit(self, words: Words, shapes: list[bytes]) -> None:
-        """Has the words looked for elsewhere where many of these shapes, all without one, hold the same windows."""
-        self._wasted[words] += len(shapes)
-        if self._wasted[words] < _WASTED:
-            return
-        self._wasted[words] = -_WASTED * _ASKED_AGAIN
-        held = Counter(words.over(b"\n".join(shapes)).windows())
-        wasted = sum(times for window, times in held.items() if times > len(shapes) // _ALIKE)
-        if 2 * wasted > held.total():
-            some = shapes[:: len(shapes) // (_SAMPLE * _ALIKE) + 1]
-            times = Counter(chain.from_iterable({each[at : at + SHORTEST] for at in range(len(each))} for each in some))
-            self._fitted[words] = words.away_from(window for window, of in times.items() if of > len(some) // _ALIKE)
 
     def _settled(self, shapes: list[bytes]) -> list[bytes]:
         """Counts the shapes of kinds whose lines are only sampled, one of each kind being read; returns the others."""
@@ -635,26 +667,21 @@ class _Walk:
             return []
         return [shape for shape, key in zip(shapes, keys, strict=True) if key not in settled]
 
-    def _alike(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
+    def _alike(self, hot: Iterable[bytes]) -> dict[bytes, _Kind]:
         """The shapes of a flood that are worth reading, those that differ in numbers only with one count.
 
-        So is, once there are thousands that are not alike, what holds the same words of signatures; what only sounds
-        like an error is passed over then.
+        From the first on that makes too many, ``_swamped_from``, none is looked at.
         """
-        if self._unlike >= _LOUD_SHAPES:
-            return self._worded(hot)
         kept: dict[bytes, _Kind] = {}
-        rest: dict[bytes, bytes] = {}
-        kinds = self._kinds
         keys = b"\n".join(hot).translate(None, _NUMBERS).split(b"\n")
         for shape, key in zip(hot, keys, strict=True):
-            kind = kinds.get(key, _NEW)
+            kind = self._kinds.get(key, _NEW)
             if kind is _NEW:
                 if self._unlike >= _LOUD_SHAPES:
-                    rest[shape] = hot[shape]
-                    continue
+                    self._swamped_from = shape
+                    break
                 self._unlike += 1
-                kind = kinds[key] = _Kind() if self._sure(shape) else None
+                kind = self._kinds[key] = _Kind() if self._sure(shape) else None
             if kind is None:
                 continue
             if kind.sampled is not None and not (kind.codes and self._new_codes):
@@ -664,100 +691,22 @@ class _Walk:
                     continue
                 self._due.add(shape)
             kept[shape] = kind
-        return kept | self._worded(rest) if rest else kept
-
-    def _worded(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
-        """What of a flood of thousands that are not alike is worth reading: of what holds the same words of signatures
-        one line of a block where it is sampled by now."""
-        if 2 * self._folded_lines > self._worded_lines > _SHAPES:
-            return self._of_one_word(hot)
-        kept: dict[bytes, _Kind] = {}
-        if len(self._likes) > _SHAPES:
-            self._likes.clear()
-        self._worded_lines += len(hot)
-        words = set(hot.values())
-        alone = words.pop() if len(words) == 1 else None
-        parts = self._parts(hot)
-        told: Sequence[bytes | tuple[bytes, bytes]]
-        told = parts if alone is not None else list(zip(hot.values(), parts, strict=True))
-        last = dict(zip(told, hot, strict=True))
-        rest: dict[bytes | tuple[bytes, bytes], _Kind] = {}
-        for like, times in Counter(told).items():
-            kind = self._of_words(last[like], *((alone, like) if alone is not None else like))
-            if kind is None:
-                continue
-            if kind.sampled is None or (kind.codes and self._new_codes):
-                rest[like] = kind
-            elif self._counts(kind, kind.sampled, last[like], times):
-                kept[last[like]] = kind
-        if rest:
-            kept |= {shape: rest[like] for shape, like in zip(hot, told, strict=True) if like in rest}
         return kept
 
-    def _of_one_word(self, hot: dict[bytes, bytes]) -> dict[bytes, _Kind]:
-        """The same in a log most of whose lines combine such words in ever new ways."""
-        last = dict(zip(hot.values(), hot, strict=True))
-        kept: dict[bytes, _Kind] = {}
-        for word, times in Counter(hot.values()).items():
-            kind, sampled = self._fold(word)
-            if self._counts(kind, sampled, last[word], times):
-                kept[last[word]] = kind
-        return kept
-
-    def _fold(self, word: bytes) -> tuple[_Kind, Piece]:
-        """What lines with ``word`` are counted by, as no program combines the words of errors in every way."""
-        kind = self._folded.get(word)
+    def _fold(self, words: tuple[bytes, ...]) -> tuple[_Kind, Piece]:
+        """What lines with these words are counted by."""
+        kind = self._folded.get(words)
         if kind is None or kind.sampled is None:
             sampled = Piece(0, b"", True, True, late=True, times=0)
-            kind = self._folded[word] = _Kind(sampled=sampled, folded=True)
+            kind = self._folded[words] = _Kind(sampled=sampled)
             return kind, sampled
         return kind, kind.sampled
-
-    def _counts(self, kind: _Kind, sampled: Piece, shape: bytes, times: int) -> bool:
-        """Counts ``times`` lines of a kind, the last of them of this shape; whether that one is due to be read."""
-        before, kind.times = kind.times, kind.times + times
-        gap = _gap(kind.times)
-        if kind.folded:
-            self._folded_lines += times
-            self._latest[shape] = kind
-            gap = _gap(self._folded_lines)
-        due = not before or self._is_due(before, kind.times, gap)
-        sampled.times += times - due
-        if due:
-            self._due.add(shape)
-        return due
 
     def _is_due(self, before: int, times: int, gap: int) -> bool:
         """Whether one of a kind's lines after the first ``before`` is read, of each ``gap`` lines one; of more lines
         where many of the input were read."""
         gap *= self._sooner()
         return before // gap < times // gap
-
-    def _parts(self, hot: Collection[bytes]) -> list[bytes]:
-        """What each shape holds of the parts of signatures' words, one after the other."""
-        known = self._strong().parts | {b"|"}
-        lead, most = min(hot), max(hot)  # whose common beginning is that of all between them
-        same = next((at for at, (one, other) in enumerate(zip(lead, most, strict=False)) if one != other), len(lead))
-        lead = lead[: lead[:same].translate(LETTERS).rfind(b" ") + 1]  # up to the end of a word
-        text = b"\n".join([shape[len(lead) :] for shape in hot] if lead else hot)
-        parts = text.translate(LETTERS).replace(b"\n", b" | ").split()
-        rest = b" ".join(filter(known.__contains__, parts)).split(b"|")
-        before = b"".join(part + b" " for part in lead.translate(LETTERS).split() if part in known)
-        return [before + each for each in rest] if before else rest
-
-    def _of_words(self, shape: bytes, word: bytes, parts: bytes) -> _Kind | None:
-        """The kind of the shapes that hold this word and these parts of words, in whatever order and number."""
-        if (word, parts) in self._likes:
-            return self._likes[word, parts]
-        like = word, frozenset(parts.split())
-        if like not in self._kinds and self._combined >= _COMBINED:
-            self._likes[word, parts] = self._fold(word)[0]
-            return self._likes[word, parts]
-        if like not in self._kinds:
-            self._kinds[like] = _Kind() if self._strong().held_by(shape) else None
-            self._combined += 1
-        kind = self._likes[word, parts] = self._kinds[like]
-        return kind
 
     def counted(self) -> Iterator[Piece]:
         """For lines that were only counted, the last of each kind."""
@@ -785,37 +734,51 @@ class _Walk:
     def _stretches(self, part: bytes, number: int) -> Iterator[Piece]:
         """The stretches of a long part around what was found in it; of a flood of one word some, of each at least
         the first."""
+        places = self._words.places(part.translate(SHAPE))
+        times = Counter(map(itemgetter(0), places))
+        before = {word: self._fold((word,))[0].times for word in times}
+        single = _EXACT_TIMES // self._sooner()
+        left = {word: max(single - known, not known) for word, known in before.items()}  # stretches that are read
+        read = dict.fromkeys(times, 0)
         upto = made = 0
-        counted: dict[bytes, int] = {}  # words of stretches that are counted alone, each with the place of the last
-        for at, word in self._fitted.get(self._words, self._words).over(part.translate(SHAPE)).all():
+        for word, at in places:
             if at < upto:
+                read[word] += 1
+            elif left[word]:
+                start = at - _BEFORE if at > LONGEST - _BEFORE else 0
+                yield self._made(number, part[start : start + LONGEST], True)
+                read[word] += 1
+                left[word] -= 1
+                made, upto = made + 1, max(start + LONGEST, at + 1)
+                if made >= _STRETCHES:
+                    left = {each: int(not before[each] + read[each]) for each in times}
+        for word, at in dict(places).items():  # the last of each
+            kind, sampled = self._fold((word,))
+            kind.times += times[word]
+            if times[word] == read[word]:
                 continue
-            kind, sampled = self._fold(word)
-            kind.times += 1
-            many = made >= _STRETCHES
-            often = kind.times > (1 if many else _EXACT_TIMES // self._sooner())
-            if often and (many or not self._is_due(kind.times - 1, kind.times, _gap(kind.times))):
-                sampled.times += 1
-                counted[word] = at
-                continue
-            start = at - _BEFORE if at > LONGEST - _BEFORE else 0
-            yield self._made(number, part[start : start + LONGEST], True)
-            made, upto = made + 1, max(start + LONGEST, at + 1)
-        for word, at in counted.items():
-            _, sampled = self._fold(word)
             start = max(at - _BEFORE, 0)
-            sampled.number, sampled.raw = number, part[start : start + LONGEST]
+            stretch = part[start : start + LONGEST]
+            if made < _STRETCHES and self._is_due(before[word] + read[word], kind.times, _gap(kind.times)):
+                read[word] += 1
+                made += 1
+                yield self._made(number, stretch, True)
+            sampled.times += times[word] - read[word]
+            sampled.number, sampled.raw = number, stretch
 
     def _hot_parts(self, parts: list[bytes], number: int) -> list[bytes]:
         """The parts between carriage returns that are to be read: those with a find, and of a flood some."""
+        kept: list[bytes] = []
         shapes = b"\n".join(parts).translate(SHAPE).split(b"\n")
-        unique = list(dict.fromkeys(shapes))
-        words_of = self._hot(unique, self._words)
-        hot = {shape: words_of[shape] for shape in filter(words_of.__contains__, unique)}
+        hot = self._words.lines(b"\n".join(dict.fromkeys(shapes))) if self._swamped_from is None else {}
         flood = self._alike(hot) if len(hot) > _FLOOD else None
-        self._keep_latest(shapes, parts, [number] * len(parts))
+        if self._swamped_from is not None:
+            first = shapes.index(self._swamped_from) if self._swamped_from in hot else 0
+            rest = b"\n".join(parts[first:])
+            parts, shapes = parts[:first], shapes[:first]
+        else:
+            rest = b""
         wanted: Container[bytes] = hot if flood is None else flood
-        kept = []
         for part, shape in compress(zip(parts, shapes, strict=True), map(wanted.__contains__, shapes)):
             if flood is not None:
                 kind = flood[shape]
@@ -830,6 +793,9 @@ class _Walk:
             if kind.times > _EXACT_TIMES // sooner and not due and _passed(kind, part, number, sooner, 1):
                 continue
             kept.append(part)
+        if rest:
+            places = self._of_same_words(rest, [number] * (rest.count(b"\n") + 1), len(kept))
+            kept += [rest[rest.rfind(b"\n", 0, at) + 1 :].partition(b"\n")[0] for at in places]
         return kept
 
     def _made(self, number: int, raw: bytes, found: bool) -> Piece:
@@ -837,14 +803,6 @@ class _Walk:
         self._gap, self._before = False, None
         self._pieces += 1 + len(raw) // _SHAPE_LENGTH
         return made
-
-
-def _holding(word: bytes, shapes: list[bytes]) -> list[bytes]:
-    """For each shape something where it holds the word, else nothing.
-
-    All of them are searched as one text, in which the word becomes a letter that no shape has.
-    """
-    return _MARK.join(b"\n".join(shapes).split(word)).translate(None, _UNMARKED).split(b"\n")
 
 
 def _gap(times: int) -> int:

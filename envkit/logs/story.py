@@ -291,7 +291,7 @@ def _without_source(reading: Reading) -> Reading:
     greeted = {seen.name: line.number for seen in reading.files for line in seen.head if _LOGIN.match(line.text)}
     roots = [event.line.text for event in reading.events if event.role is Role.ROOT]
     roots += [line.text for seen in reading.files for line in seen.loud]
-    cited = any(pattern.search(text) for text in roots for pattern in (_CITES, *_ENTERED))
+    cited = any(_CITES.match(text) or any(pattern.search(text) for pattern in _ENTERED) for text in roots)
     known: dict[str, list[Line]] = {}
     for event in reading.events:
         known.setdefault(event.line.file, []).append(event.line)
