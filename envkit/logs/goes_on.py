@@ -391,7 +391,10 @@ class _Kept:
         self._seen = seen
         found = {each.number: each for each in seen.kept}
         self.lines = {
-            n: replace(each, text=each.text.lstrip()) if each.level or each.clock else each for n, each in found.items()
+            n: replace(each, text=each.text.lstrip())
+            if each.text[:1].isspace() and (each.level or each.clock)
+            else each
+            for n, each in found.items()
         }
         self.lines = dict(sorted(self.lines.items()))
         self.last = max(self.lines, default=0)

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -47,6 +48,7 @@ _SOURCES = {
     "slurm": ("slurmstepd", "srun: ", "sbatch: ", "salloc: ", "slurmd"),
     "docker": ("docker: ", "Error response from daemon", "nvidia-container-cli:", "time="),
 }
+_SPEAKERS = tuple(start for starts in _SOURCES.values() for start in starts)
 _SLURM_HOST = re.compile(r"slurmstepd-(?P<host>[\w-]{1,80}): |srun: error: (?P<other>[\w-]{1,80}): task")
 _TAGS = {"kernel": "kernel", "dockerd": "docker", "containerd": "docker", "kubelet": "kubernetes"}
 
@@ -190,11 +192,19 @@ def _epoch(found: dict[str, str | None]) -> float | None:
     hour, minute, second = (int(found[name] or 0) for name in ("h", "m", "s"))
     if half := found.get("half"):
         hour = hour % 12 + 12 * (half == "PM")
+    midnight = _midnight(year, int(month), int(day or 0), found.get("z"))
+    if midnight is None or hour > 23 or minute > 59:
+        return None
+    return midnight + hour * 3600 + minute * 60 + min(second, 59) + float(f"0.{found.get('f') or 0}")
+
+
+@lru_cache(1 << 10)
+def _midnight(year: int, month: int, day: int, zone: str | None) -> float | None:
+    """When a day begins; a log has few days and many lines."""
     try:
-        when = datetime(year, int(month), int(day or 0), hour, minute, min(second, 59), tzinfo=_zone(found.get("z")))
+        return datetime(year, month, day, tzinfo=_zone(zone)).timestamp()
     except ValueError:
         return None
-    return when.timestamp() + float(f"0.{found.get('f') or 0}")
 
 
 def _zone(written: str | None) -> timezone:
@@ -213,7 +223,8 @@ def _sound(said: LogMessage) -> None:
         said.rank = int(talking.group(1))
     said.prompt = _PROMPT.match(text) is not None
     if said.source == "program":
-        said.source = next((source for source, starts in _SOURCES.items() if text.startswith(starts)), said.source)
+        if text.startswith(_SPEAKERS):
+            said.source = next(source for source, starts in _SOURCES.items() if text.startswith(starts))
         if said.source == "slurm" and (named := _SLURM_HOST.match(text)):
             said.host = said.host or named.group("host") or named.group("other")
 

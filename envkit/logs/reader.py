@@ -304,6 +304,7 @@ class _File:
         self._remembered: dict[str, _Match | None] = {}
         self._order = 0
         self._years: set[int] = set()
+        self._day: int | None = None  # of the last time whose year was noted
         self._halves = self._joined = 0
         self._leads: dict[
             str, bool
@@ -427,6 +428,10 @@ class _File:
         return _MORE_LINES if len(text) <= _WRAPPED_BELOW else 0
 
     def _note_year(self, time_s: float) -> None:
+        day = int(time_s // 86_400)
+        if day == self._day:
+            return
+        self._day = day
         if not _YEARLESS[0] <= time_s < _YEARLESS[1] and len(self._years) < 50:
             self._years.add(datetime.fromtimestamp(time_s, UTC).year)
 
