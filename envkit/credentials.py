@@ -252,3 +252,10 @@ def looks_real(value: str) -> bool:
     text = value.strip().strip("\"'")
     mixed = re.search(r"[0-9]", text) and re.search(r"[A-Za-z]", text) and " " not in text
     return len(text) >= 16 and bool(mixed)
+
+
+def looks_chosen(value: str) -> bool:
+    """Whether a value is a shorter one that follows the rules for passwords: small and capital letters and digits."""
+    text = value.strip()[:_LONGEST].strip("\"'")
+    kinds = (r"[0-9]", r"[a-z]", r"[A-Z]")
+    return len(text) >= 8 and " " not in text and all(re.search(kind, text) for kind in kinds)

@@ -385,10 +385,27 @@ _JETPACKS = {"4": 32, "5": 34, "6": 36}  # the first release of Linux for Tegra 
 _WITHOUT_TORCH = ("tensorflow", "jax", "mxnet", "tensorrt", "paddlepaddle")
 
 
+def _of_month(base: Base, name: str, month: str, facts: Facts) -> Base:
+    """``base`` as one that never was, where no month has its number, or NVIDIA passed that month over.
+
+    The rows of PyTorch's images are those of NVIDIA's release notes, whole from the first to the last.
+    """
+    rows = [row for row in (*facts.ngcs_wide, *facts.ngcs) if row.image.endswith("/pytorch")]
+    known = sorted({row.tag[:5] for row in rows})
+    passed = name == "pytorch" and known[0] < month < known[-1] and month not in known
+    if 1 <= int(month[3:]) <= 12 and not passed:
+        return base
+    via = "NVIDIA's release notes have none of that month" if passed else "a year has twelve months"
+    near = [row.tag for row in rows if row.tag[:2] == month[:2]] if name == "pytorch" else []
+    return replace(base, exists=Observed.of(False, via), near_tags=tuple(sorted(set(near))[-3:]))
+
+
 def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
     name, tag = reference.name, reference.tag
     base = _plain(base, reference, facts)
     month = _MONTH.match(tag)
+    if month and (name == "pytorch" or name in _MONTHLY):
+        base = _of_month(base, name, month[1], facts)
     if name == "pytorch" and month:
         row = facts.ngc(tag) or facts.ngc(f"{month[1]}-py3")
         there = Observed.of(True, "NVIDIA's PyTorch image holds the toolkit and compilers")

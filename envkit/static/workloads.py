@@ -233,6 +233,7 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: Reading) -> Containe
         workdir=_expanded(_first(lineage, "working_dir")),
         user=_expanded(_first(lineage, "user")),
         folder=_context(build),
+        build_args=_environment(build.get("args")) if build is not None and build.keys is not None else {},
     )
 
 

@@ -76,8 +76,8 @@ class Container:
     ``command`` are entry point and arguments.  ``env_files`` says whether some variables are in files.
     ``local`` says that the image is never pulled, so that it was made on the machine.  ``entrypoint`` stands in the
     place of the image's ENTRYPOINT, ``arguments`` of its CMD; None where the file leaves them to the image.
-    ``folder`` is the build context of ``built``, below that of this file.  ``allotted`` are the GPUs of a batch job
-    none of whose containers asks for any.
+    ``folder`` is the build context of ``built``, below that of this file, ``build_args`` what the
+    file gives its ARGs.  ``allotted`` are the GPUs of a batch job none of whose containers asks for any.
     """
 
     name: str
@@ -107,6 +107,7 @@ class Container:
     user: FileValue | None = None
     folder: str = "."
     allotted: FileValue | None = None
+    build_args: Mapping[str, FileValue | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

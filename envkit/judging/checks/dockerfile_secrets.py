@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.credentials import looks_real, placeholder, plain_password, shape_in, surely_names_secret
+from envkit.credentials import looks_chosen, looks_real, placeholder, plain_password, shape_in, surely_names_secret
 from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._lent_secrets import kept
 from envkit.judging.checks._outcomes import found, skip_if
@@ -183,11 +183,18 @@ def _command(command: Command) -> Iterator[Finding]:
             yield _found(word.span, f"{name} of {program} is given in clear text", Severity.ERROR)
         elif _is_option(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
             yield _found(word.span, f"{before} of {program} is given in clear text", Severity.ERROR)
+        elif (_is_option(before) or (before == "-p" and _logs_in(command))) and _chosen(raw):
+            yield _found(word.span, f"{before} of {program} is given in clear text", Severity.WARNING)
         elif before == "-c" and re.search(r"\b(?:notebook|jupyter_server)\.auth\b", raw) and _JUPYTER.search(raw):
             yield _found(word.span, "Jupyter is given its password in clear text", Severity.WARNING)
         elif program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
             yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw
+
+
+def _logs_in(command: Command) -> bool:
+    """Whether a command logs in at a registry, where -p is --password (docker, podman, buildah, skopeo, helm)."""
+    return "login" in command.args and command.program in ("docker", "podman", "buildah", "skopeo", "helm", "oras")
 
 
 def _is_option(word: str) -> bool:
@@ -264,6 +271,11 @@ def _stored(command: Command) -> Iterator[Finding]:
 
 def _real(value: str) -> bool:
     return not placeholder(value) and looks_real(value)
+
+
+def _chosen(value: str) -> bool:
+    """Whether a value is a password in clear text, long or not."""
+    return not re.search(r"[$<{]", value) and not placeholder(value) and (looks_real(value) or looks_chosen(value))
 
 
 def _real_userinfo(user: str, password: str) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
-from envkit.judging.checks._outcomes import error, skip_if
+from envkit.credentials import looks_chosen, looks_real, placeholder, shape_in, surely_names_secret
+from envkit.judging.checks._outcomes import found, skip_if
 from envkit.judging.checks._workload import need_containers
-from envkit.model import Finding
+from envkit.model import Finding, Severity
 from envkit.subjects.workload import Container, FileValue, Workload
 
 _OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_PASSWORD = re.compile(r"passw(?:or)?d|passphrase|(?:^|_)(?:pass|pwd)(?:_|$)", re.IGNORECASE)
 _FIXES = {
     "compose": "write `${NAME}` and keep the value in a file that git ignores, or use `secrets:`, and revoke this one",
     "kubernetes": "take it from a Secret by `valueFrom: {secretKeyRef: ...}`, and revoke this one",
@@ -28,21 +29,24 @@ def workload_secret_in_file(workload: Workload) -> Iterator[Finding]:
     """No token and no long password stands in the file, which everybody has who has the repository."""
     asked = 0
     for one in need_containers(workload):
-        asked += len(one.env) + len(one.command)
+        asked += len(one.env) + len(one.command) + len(one.build_args)
         for what, said in _values(one):
-            if said.sure and _secret(what, said.value):
-                yield error(
+            severity = _secret(what, said.value) if said.sure else None
+            if severity is not None:
+                yield found(
                     f"`{one.name}` is given {what} in clear text",
                     said.span,
-                    {"a secret": said.span.place},
+                    severity,
                     _FIXES[workload.kind],
+                    {"a secret": said.span.place},
                 )
     skip_if(not asked, "no container is given a variable or a command")
 
 
 def _values(one: Container) -> Iterator[tuple[str, FileValue]]:
-    """What a container is given, with its name: variables, and the words of its command behind their options."""
-    for name, said in one.env.items():
+    """What a container is given, with its name: variables, arguments of its build, and the words of its command behind
+    their options."""
+    for name, said in (*one.env.items(), *one.build_args.items()):
         if said is not None:
             yield name, said
     before = ""
@@ -51,9 +55,13 @@ def _values(one: Container) -> Iterator[tuple[str, FileValue]]:
         before = word.value
 
 
-def _secret(what: str, value: str) -> bool:
-    """Whether a value is a token by its shape, or a long one under a name that says so."""
+def _secret(what: str, value: str) -> Severity | None:
+    """What a token that is known by its shape is worth, or a long value or a password under a name that says so."""
     if shape_in(value) is not None:
-        return True
+        return Severity.ERROR
     named = surely_names_secret(what) or what.startswith("-")
-    return named and not re.search(r"[$<{]", value) and not placeholder(value) and looks_real(value)
+    if not named or re.search(r"[$<{]", value) or placeholder(value):
+        return None
+    if looks_real(value):
+        return Severity.ERROR
+    return Severity.WARNING if _PASSWORD.search(what) and looks_chosen(value) else None
