@@ -342,7 +342,8 @@ def _filled(number: int, block: bytes) -> Iterator[Piece]:
 
 
 _WHITE = b" \t\n\r\f\v"
-_BLANKS = re.compile(rb"\s{200,}")
+_BLANKS = re.compile(rb"(?<!\s)\s{200,}")
+_SPACES = bytes(0x20 if byte in _WHITE else byte for byte in range(256))
 _BLANKS_KEPT = 20  # lines of a stretch of blank ones that stay: as many as are read after a find, and some
 _HEADS = (32, 160, 1000)  # bytes that so many may have
 
@@ -350,6 +351,8 @@ _HEADS = (32, 160, 1000)  # bytes that so many may have
 def _without_blanks(block: bytes, numbers: Sequence[int]) -> tuple[bytes, Sequence[int]]:
     """The block and the numbers of its lines without what blank lines there are in a row, but for the first of them and
     the last."""
+    if b" " * 200 not in block.translate(_SPACES):  # much faster than to look at each blank, as in tables
+        return block, numbers
     kept: list[bytes] = []
     left: list[Sequence[int]] = []
     at = line = 0
