@@ -580,8 +580,9 @@ class _Walk:
         line = upto = 0
         for place in sorted(counted):
             line, upto = line + block.count(b"\n", upto, place), place
-            begin = block.rfind(b"\n", 0, place) + 1
-            counted[place].number, counted[place].raw = numbers[line], block[begin : begin + LONGEST].split(b"\n")[0]
+            begin, end = block.rfind(b"\n", 0, place) + 1, block.find(b"\n", place)
+            counted[place].number = numbers[line]
+            counted[place].raw = block[begin : min(end if end >= 0 else len(block), begin + LONGEST)]
         return sorted(wanted)
 
     def _pass_over(self, number: int, line: bytes) -> None:

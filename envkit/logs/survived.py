@@ -765,7 +765,7 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     mine = {each.number: each for each in (*seen.head, *seen.tail) if each.process == line.process}
     within = [(trace.first.number, trace.line.number) for trace in traces if trace.line.file == seen.name]
     mine = {n: each for n, each in mine.items() if not any(first <= n <= last for first, last in within)}
-    before = {_shape(each.text) for n, each in mine.items() if n < line.number and _PLAIN.match(each.text)}
+    before = {_shape(each.text) for n, each in mine.items() if n < line.number and _is_plain(each.text)}
     before.discard(_shape(line.text))
     return [
         n for n in sorted(mine) if n > line.number and (_tells_step(mine[n].text) or _shape(mine[n].text) in before)
@@ -775,6 +775,11 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
 @lru_cache(1 << 12)
 def _tells_step(text: str) -> bool:
     return _STEP.search(text) is not None
+
+
+@lru_cache(1 << 12)
+def _is_plain(text: str) -> bool:
+    return _PLAIN.match(text) is not None
 
 
 @lru_cache(1 << 12)
