@@ -8,6 +8,8 @@
     python scripts/renew_facts.py need --write          writes that table
     python scripts/renew_facts.py require [PACKAGE ...] the same of facts/require.jsonl: which releases of one another
                                                         packages admit; --cache FOLDER keeps what the index answered
+    python scripts/renew_facts.py nvidia [PACKAGE ...]  the same of facts/nvidia_need.jsonl: which of NVIDIA's wheels
+                                                        packages ask for by their extras
 
 A row that is printed for a new release of torch lacks what METADATA does not say: the architectures, PTX, the
 companions and the builds on PyTorch's own index.  They stay null until somebody has read them.  The index is the one
@@ -38,7 +40,7 @@ from packaging.version import Version
 from envkit.errors import EnvkitError, Undecided
 from envkit.facts import Facts, TorchRow, load
 from envkit.facts.derived import environment, releases, requirements
-from envkit.facts.rows import DerivedRow, RequireRow, TorchNeedRow, columns
+from envkit.facts.rows import DerivedRow, NvidiaNeedRow, RequireRow, TorchNeedRow, columns
 from envkit.plan.derive import derive
 from envkit.system import files, index
 from envkit.system.index import Index, IndexFile
@@ -82,6 +84,9 @@ _BESIDE = frozenset({
     "tensorflow-probability", "tiktoken", "timm", "torchmetrics", "torchtune", "triton", "typing-extensions",
     "ultralytics", "xformers", "xgrammar",
 })  # fmt: skip
+# Whose extras ask for releases of NVIDIA's wheels, and what these bring that does.  torch's own are in the torch table.
+WITH_NVIDIAS = ("jax", "jax-cuda12-plugin", "jax-cuda13-plugin", "onnxruntime-gpu", "tensorflow")
+_CARRIERS = frozenset({"jax-cuda12-plugin", "jax-cuda13-plugin"})
 _NOT_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})  # which torch_need has
 # Of which a release may be let in that the package does not work with (the table require_use).
 _UNBOUND = frozenset({"huggingface-hub", "jax", "numpy", "transformers"})
@@ -89,7 +94,7 @@ _UNBOUND = frozenset({"huggingface-hub", "jax", "numpy", "transformers"})
 _SINCE = "2023-03-01"  # the month of torch 2.0; what is older is not read
 _SINCE_REQUIRE = "2023-01-01"
 _MOST_SDIST = 32 << 20
-_Row = TypeVar("_Row", TorchNeedRow, RequireRow)
+_Row = TypeVar("_Row", TorchNeedRow, RequireRow, NvidiaNeedRow)
 
 
 def today() -> str:
@@ -114,7 +119,7 @@ def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def as_line(row: TorchRow | TorchNeedRow | RequireRow) -> str:
+def as_line(row: TorchRow | TorchNeedRow | RequireRow | NvidiaNeedRow) -> str:
     """A row as its table has it."""
 
     def plain(value: object) -> object:
@@ -293,25 +298,30 @@ def _anew(table: Sequence[_Row], fresh: Sequence[_Row], packages: Sequence[str])
 def asked_of(metadata: str) -> dict[str, str]:
     """What METADATA asks of the packages in question on x86_64 Linux without an extra: by name the clauses that hold
     whichever the Python."""
+    shared = _shared(metadata, (_BESIDE - _NOT_OF_TORCH).__contains__)
+    kept = {name: clauses for name, clauses in sorted(shared.items()) if clauses or name in _UNBOUND}
+    return {name: ",".join(sorted(clauses)) for name, clauses in kept.items()}
+
+
+def _shared(metadata: str, wanted: Callable[[str], bool], extra: str = "") -> dict[str, set[str]]:
+    """What METADATA asks of ``wanted`` packages on x86_64 Linux: by name the clauses that hold whichever the Python."""
     header = HeaderParser().parsestr(metadata)
     try:
         admitted = SpecifierSet(str(header["Requires-Python"] or ""))
     except InvalidSpecifier:
         admitted = SpecifierSet()
-    lines = [one for one in requirements(metadata) if canonicalize_name(one.name) in _BESIDE - _NOT_OF_TORCH]
+    lines = [one for one in requirements(metadata) if wanted(canonicalize_name(one.name))]
     answers: list[dict[str, set[str]]] = []
     for minor in range(8, 15):
         if admitted.contains(f"3.{minor}.9"):
-            place = environment("x86_64", f"3.{minor}")
+            place = {**environment("x86_64", f"3.{minor}"), "extra": extra}
             here: dict[str, set[str]] = {}
             for one in lines:
                 if not one.url and (one.marker is None or one.marker.evaluate(place)):
                     here.setdefault(canonicalize_name(one.name), set()).update(map(str, one.specifier))
             answers.append(here)
     first, *rest = answers or [{}]
-    shared = {name: clauses.intersection(*(one.get(name, set()) for one in rest)) for name, clauses in first.items()}
-    kept = {name: clauses for name, clauses in sorted(shared.items()) if clauses or name in _UNBOUND}
-    return {name: ",".join(sorted(clauses)) for name, clauses in kept.items()}
+    return {name: clauses.intersection(*(one.get(name, set()) for one in rest)) for name, clauses in first.items()}
 
 
 def require(asked: Index, package: str, cache: Path | None, say: Callable[[str], None]) -> list[RequireRow]:
@@ -374,6 +384,75 @@ def requires(
     return _anew(facts.requires, fresh, packages)
 
 
+# Who asks for which of NVIDIA's wheels
+
+
+def nvidia(asked: Index, package: str, say: Callable[[str], None]) -> list[NvidiaNeedRow]:
+    """The rows of one package, its oldest releases first; releases and extras that say the same stand in one row."""
+    texts: dict[tuple[str, str], str] = {}
+
+    def read(name: str, file: IndexFile) -> str:
+        if (name, file.name) not in texts:
+            texts[name, file.name] = asked.metadata(file)
+        return texts[name, file.name]
+
+    carriers: dict[str, Mapping[Version, IndexFile]] = {}
+
+    def of(name: str, file: IndexFile, extra: str) -> dict[str, str]:
+        text = read(name, file)
+        found = {key: set(each) for key, each in _shared(text, re.compile("nvidia-").match, extra).items() if each}
+        for one in requirements(text):
+            carrier = canonicalize_name(one.name)
+            place = {**environment("x86_64", "3.12"), "extra": extra}
+            if carrier not in _CARRIERS or (one.marker and not one.marker.evaluate(place)):
+                continue
+            if carrier not in carriers:
+                carriers[carrier] = _finals(asked.files(carrier))
+            newest = max(filter(one.specifier.contains, carriers[carrier]), default=None)
+            for inner in map(canonicalize_name, one.extras) if newest else ():
+                for key, each in of(carrier, carriers[carrier][newest], inner).items():
+                    found.setdefault(key, set()).update(each.split(","))
+        return {key: ",".join(sorted(each)) for key, each in sorted(found.items())}
+
+    rows: list[NvidiaNeedRow] = []
+    last: list[NvidiaNeedRow] = []
+    for version, file in _finals(asked.files(package)).items():
+        if file.uploaded < _SINCE or not file.name.endswith(".whl"):
+            continue
+        try:
+            provided = HeaderParser().parsestr(read(package, file)).get_all("Provides-Extra", [])
+            by_extra = {extra: of(package, file, extra) for extra in ("", *sorted(map(canonicalize_name, provided)))}
+        except EnvkitError as error:
+            say(f"{file.name}: {error.message}")
+            last = []  # what was not read stands in no row
+            continue
+        told: dict[str, list[str]] = {}
+        for extra, wants in by_extra.items():
+            if wants and (not extra or wants != by_extra[""]):
+                told.setdefault(json.dumps(wants), []).append(extra)
+        fresh = [_nvidia_row(package, str(version), extras, json.loads(wants)) for wants, extras in told.items()]
+        if [(row.extras, row.requires) for row in last] == [(row.extras, row.requires) for row in fresh]:
+            fresh = [replace(row, until=str(version)) for row in last]
+            del rows[len(rows) - len(last) :]
+        rows += fresh
+        last = fresh
+    return rows
+
+
+def _nvidia_row(package: str, version: str, extras: Sequence[str], wants: Mapping[str, str]) -> NvidiaNeedRow:
+    source = "Requires-Dist in the METADATA of the wheels on the package index"
+    return NvidiaNeedRow(
+        package=package, since=version, until=version, extras=tuple(extras), requires=wants, note="", source=source,
+        seen=today(),
+    )  # fmt: skip
+
+
+def nvidias(asked: Index, facts: Facts, packages: Sequence[str], say: Callable[[str], None]) -> list[NvidiaNeedRow]:
+    """The table of nvidia_need anew: the rows of ``packages``, read now, among those that it has of others."""
+    fresh = [row for package in packages for row in nvidia(asked, package, say)]
+    return _anew(facts.nvidia_needs, fresh, packages)
+
+
 def _renewed(name: str, old: Sequence[_Row], new: Sequence[_Row], facts: Facts, write: bool) -> list[str]:
     """Lines of a table that are gone, then those that are new; with ``write`` it is the new one from then on."""
     before, now = [as_line(row) for row in old], [as_line(row) for row in new]
@@ -386,9 +465,11 @@ def _renewed(name: str, old: Sequence[_Row], new: Sequence[_Row], facts: Facts, 
 def main(arguments: Sequence[str]) -> int:
     """Prints the differences; 1 where there are any, 3 where the index does not answer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("all", "torch", "versions", "need", "require"), default="all")
-    parser.add_argument("names", nargs="*", help="releases of torch, or packages of torch_need or require")
-    parser.add_argument("--write", action="store_true", help="write facts/torch_need.jsonl and facts/require.jsonl")
+    parser.add_argument(
+        "what", nargs="?", choices=("all", "torch", "versions", "need", "require", "nvidia"), default="all"
+    )
+    parser.add_argument("names", nargs="*", help="releases of torch, or packages of a table of requirements")
+    parser.add_argument("--write", action="store_true", help="write the tables of requirements")
     parser.add_argument("--cache", type=Path, help="a folder that keeps METADATA for require")
     options = parser.parse_args(arguments)
     facts = load()
@@ -408,6 +489,10 @@ def main(arguments: Sequence[str]) -> int:
             names = options.names if options.what == "require" and options.names else BOUND
             bounds = requires(asked, facts, names, options.cache, say)
             told += _renewed("require", facts.requires, bounds, facts, options.write)
+        if options.what in ("all", "nvidia"):
+            names = options.names if options.what == "nvidia" and options.names else WITH_NVIDIAS
+            libraries = nvidias(asked, facts, names, say)
+            told += _renewed("nvidia_need", facts.nvidia_needs, libraries, facts, options.write)
     except EnvkitError as error:
         print(f"{error.message}; {error.fix}", file=sys.stderr)
         return 3

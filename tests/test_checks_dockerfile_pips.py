@@ -53,3 +53,51 @@ def test_a_pip_with_the_resolver_ends_the_build(text: str) -> None:
     (finding,) = judged("torch-rejected", "dockerfile", text, FACTS).findings
     assert finding.severity is Severity.ERROR
     assert finding.message.endswith("refuses the two and the build ends here")
+
+
+NVIDIAS = "FROM nvcr.io/nvidia/pytorch:{month}-py3\n"
+
+
+@pytest.mark.parametrize(
+    ("month", "steps", "severity", "words"),
+    [
+        ("25.03", "RUN pip install torchvision==0.21.0", Severity.ERROR, "pip refuses and the build ends here"),
+        ("25.03", 'ENV PIP_CONSTRAINT=""\nRUN pip install torchvision==0.21.0', Severity.WARNING, "in its place"),
+        ("25.03", "RUN uv pip install --system torchvision==0.21.0", Severity.WARNING, "puts another in its place"),
+        ("24.07", "RUN pip install vllm==0.5.4", Severity.WARNING, "or refuses where the image's constraints hold"),
+        ("26.03", "RUN pip install vllm==0.11.0", Severity.WARNING, "or refuses where the image's constraints hold"),
+        ("24.01", "RUN pip install vllm==0.5.4", None, ""),  # where pip replaces it, as torch-installed-twice says
+        ("25.03", "RUN pip install --no-deps torchvision==0.21.0", None, ""),
+        ("25.03", "RUN pip install timm==1.0.9", None, ""),  # which any torch is enough for
+        ("25.03", "RUN pip install torch==2.6.0 torchvision==0.21.0", None, ""),
+    ],
+)
+def test_what_comes_of_another_torch_in_nvidias_images(
+    month: str, steps: str, severity: Severity | None, words: str
+) -> None:
+    """Their constraints hold torch from one month on; of others nobody read it, and uv does not heed them."""
+    found = judged("torch-rejected", "dockerfile", NVIDIAS.format(month=month) + steps + "\n", FACTS).findings
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert not found or words in found[0].message
+
+
+BESIDE = "FROM python:3.11\nRUN {first}\nRUN {second}\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fires"),
+    [
+        ("pip install torch==2.3.0", 'pip install "jax[cuda12]==0.4.30"', True),
+        ("pip install torch==2.3.0", 'pip install "jax[cuda12-local]==0.4.30"', False),
+        ("pip install torch==2.3.0", 'pip install --no-deps "jax[cuda12]==0.4.30"', False),
+        ("pip install torch==2.3.0", 'pip install "jax[cuda12]==0.4.30" && pip install torch==2.4.0', False),
+        ("pip install vllm==0.6.3", 'pip install "tensorflow[and-cuda]==2.17.0"', True),
+        ("pip install vllm==0.6.3", "pip install tensorflow==2.17.0", False),
+        ("pip install torch==2.6.0", 'pip install "tensorflow[and-cuda]==2.20.0"', True),  # for its NCCL
+        ("pip install torch==2.9.0", 'pip install "tensorflow[and-cuda]==2.20.0"', False),
+    ],
+)
+def test_nvidias_wheels_of_two_commands(first: str, second: str, fires: bool) -> None:
+    """The later command replaces those of the first, where no later one brings what fits both."""
+    found = judged("package-rejected", "dockerfile", BESIDE.format(first=first, second=second), FACTS).findings
+    assert [each.severity for each in found if "nvidia-" in each.message] == ([Severity.WARNING] if fires else [])

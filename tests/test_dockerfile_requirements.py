@@ -20,6 +20,7 @@ from envkit.dockerfile.requirements import (
     RequestedPackages,
     Requirement,
     admits,
+    allows,
     build_of,
     holds,
     parse,
@@ -274,6 +275,25 @@ def test_extras_and_a_project_s_own_pythons_decide_markers() -> None:
 )
 def test_pythons_that_a_specifier_lets_in(specifier: str, python: str, answer: bool | None) -> None:
     assert admits(specifier, python) is answer
+
+
+@pytest.mark.parametrize(
+    ("specifier", "version", "answer"),
+    [
+        ("^2.2.2", "2.14.1", True),
+        ("^2.2.2", "3.0.0", False),
+        ("^0.17.2", "0.18.0", False),
+        ("^0.0.3", "0.0.4", False),
+        ("^2,!=2.5.0", "2.5.0", False),
+        ("~2.2.0", "2.3.0", False),
+        ("~2", "2.9", True),
+        ("~=2.2", "2.9", True),
+        ("*", "2.9", True),
+        ("^2.0 || ^3.0", "2.1", None),
+    ],
+)
+def test_poetrys_own_clauses_let_in_what_poetry_does(specifier: str, version: str, answer: bool | None) -> None:
+    assert allows(specifier, version) is answer
 
 
 @pytest.mark.parametrize(

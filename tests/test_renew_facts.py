@@ -200,6 +200,22 @@ def test_what_others_are_asked_for_keeps_the_rows_of_other_packages_and_its_day(
     assert rows == sorted(facts.requires, key=lambda row: row.package)
 
 
+def test_nvidias_wheels_are_read_by_extra_and_through_what_brings_them(index: Index) -> None:
+    """Extras and releases that ask for the same stand in one row; what the base asks for too is in no extra's row."""
+    index.add("jax-cuda12-plugin", "1.0", 'nvidia-cudnn-cu12<10,>=9.0; extra == "with-cuda"', "numpy")
+    index.add("jax-cuda12-plugin", "1.2", 'nvidia-cudnn-cu12<10,>=9.8; extra == "with-cuda"')
+    heads = tuple(f"Provides-Extra: {extra}" for extra in ("cuda", "cuda12", "k8s"))
+    brings = 'jax-cuda12-plugin[with_cuda]<=1.{0},>=1.{0}; extra == "{1}"'
+    for version, plugin in (("1.0", 0), ("1.1", 0), ("1.2", 2)):
+        both = [brings.format(plugin, extra) for extra in ("cuda", "cuda12")]
+        index.add("jax", version, *both, 'nvidia-ml-py; extra == "k8s"', heads=heads)
+    rows = script().nvidia(asked(), "jax", nothing)
+    assert [(row.since, row.until, row.extras, dict(row.requires)) for row in rows] == [
+        ("1.0", "1.1", ("cuda", "cuda12"), {"nvidia-cudnn-cu12": "<10,>=9.0"}),
+        ("1.2", "1.2", ("cuda", "cuda12"), {"nvidia-cudnn-cu12": "<10,>=9.8"}),
+    ]
+
+
 def test_an_index_that_does_not_answer_is_no_difference(index: Index, capsys: pytest.CaptureFixture[str]) -> None:
     index.status = 500
     assert script().main(["torch"]) == 3

@@ -183,9 +183,25 @@ def _specifiers(text: str) -> SpecifierSet | None:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # costs 6 ms, and few files need it
 
     try:
-        return SpecifierSet(text)
+        return SpecifierSet(",".join(map(_of_poetry, text.split(","))) if _POETRYS.search(text) else text)
     except InvalidSpecifier:
         return None
+
+
+_POETRYS = pattern(r"\^|~(?!=)|\s*\*\s*\Z")
+_POETRY_CLAUSE = pattern(r"\s*([\^~])\s*(\d+(?:\.\d+)*)\s*")
+
+
+def _of_poetry(clause: str) -> str:
+    """A clause of poetry's own in PEP 440's words: a caret leaves the first number as it is that is no zero, a tilde
+    the second.  Source: poetry, "Dependency specification"."""
+    found = _POETRY_CLAUSE.fullmatch(clause)
+    if found is None:
+        return "" if clause.strip() == "*" else clause
+    numbers = [int(number) for number in found[2].split(".")]
+    kept = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
+    kept = kept if found[1] == "^" else min(1, len(numbers) - 1)
+    return f">={found[2]},<{'.'.join(map(str, (*numbers[:kept], numbers[kept] + 1)))}"
 
 
 def allows(specifier: str, version: str) -> bool | None:

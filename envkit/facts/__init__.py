@@ -44,6 +44,7 @@ from envkit.facts.rows import MilestoneRow as MilestoneRow
 from envkit.facts.rows import NcclRow as NcclRow
 from envkit.facts.rows import NeedsPythonRow as NeedsPythonRow
 from envkit.facts.rows import NgcRow as NgcRow
+from envkit.facts.rows import NvidiaNeedRow as NvidiaNeedRow
 from envkit.facts.rows import OsLifeRow as OsLifeRow
 from envkit.facts.rows import OsRow as OsRow
 from envkit.facts.rows import PackageArchRow as PackageArchRow
@@ -206,6 +207,7 @@ class Facts:
     requires = _table(RequireRow, "require")  # Which releases of others a package's own metadata asks for
     # Which releases of others a package does work with, where its metadata says less
     require_uses = _table(RequireRow, "require_use")
+    nvidia_needs = _table(NvidiaNeedRow, "nvidia_need")  # Which of NVIDIA's wheels a package and its extras ask for
     wheel_pages = _table(WheelPageRow, "wheel_page")  # Up to which torch a page of wheels goes
     source_archs = _table(SourceArchRow, "source_arch")  # What sources are compiled for, whichever the toolkit
     package_archs = _table(PackageArchRow, "package_arch")  # Which GPUs a package's wheels have code for
@@ -459,6 +461,11 @@ class Facts:
     @cached_property
     def _requires_of(self) -> tuple[Mapping[str, tuple[RequireRow, ...]], ...]:
         return by_package(self.requires), by_package(self.require_uses)
+
+    def nvidia_need(self, name: str, version: str, extras: Iterable[str]) -> NvidiaNeedRow | None:
+        """Which of NVIDIA's wheels ``version`` of a package (canonical) asks for with ``extras``; None where none."""
+        wanted = {"", *(extra.replace("_", "-").lower() for extra in extras)}
+        return _within([row for row in self.nvidia_needs if row.package == name and wanted & {*row.extras}], version)
 
     def milestone(self, name: str) -> MilestoneRow:
         """Since when something is otherwise; raises KeyError for a name that has no row."""

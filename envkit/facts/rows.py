@@ -652,6 +652,19 @@ class RequireRow(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
+class NvidiaNeedRow(Sourced):
+    """Which releases of NVIDIA's wheels (nvidia-cudnn-cu12, ...) the final releases of one package from ``since`` to
+    ``until`` (both included) ask for with one of ``extras`` ("" for none), what these bring along included: specifiers
+    by canonical name, of x86_64 Linux and as far as they are the same for each Python."""
+
+    package: str
+    since: str
+    until: str
+    extras: tuple[str, ...]
+    requires: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerRow(Sourced):
     """What the newest release of an installer ``needs`` ("python", "glibc", or "terms" to accept), and the ``least``
     version of it."""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from envkit.dockerfile.requirements import allows, pin, requires_torch
+from envkit.dockerfile.requirements import PYTHONS, admits, allows, pin, requires_torch
 from envkit.dockerfile.torches import nightly, of_install, variant_of
 from envkit.facts import ANY_TORCH, Facts, TorchRow
-from envkit.judging.checks._dockerfile import own
+from envkit.judging.checks._dockerfile import own, resolved_anew
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Observed, Reason
 from envkit.patterns import pattern
@@ -77,19 +77,30 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     if install is None or not _takes_newest(install) or not _from_default_index(install, torch):
         return None
     near = _from_its_step(dockerfile, install)
-    if any(not each.path.endswith(".whl") for each in own(dockerfile.unread)):
+    by_poetry = install.manager == "poetry"
+    open_ = [one for one in own(dockerfile.unread) if not (by_poetry and resolved_anew(dockerfile, one))]
+    if any(not each.path.endswith(".whl") for each in open_):
         return None
     if any(one.name in _PINNING and held_back(one) for one in near):
         return None
     tag, rows = _tag(install), _rows(facts)
-    fitting = [
-        row
-        for row in rows
-        if row.default and row.pythons and tag in row.pythons and allows(install.specifier, str(row.torch))
-    ]
+    fitting = [row for row in rows if row.default and row.pythons and allows(install.specifier, str(row.torch))]
+    if by_poetry:
+        fitting = _for_project(dockerfile, install, fitting)
+    else:
+        fitting = [row for row in fitting if tag in (row.pythons or ())]
     bounds = tuple(_bounds(near, facts))
     fitting = [row for row in fitting if all(allows(bound, str(row.torch)) is not False for bound in bounds)]
     return max(fitting, key=lambda row: row.torch) if fitting else None
+
+
+def _for_project(dockerfile: Dockerfile, install: Install, builds: Iterable[Build]) -> list[Build]:
+    """The builds that poetry may take: a lock of its own is for each Python that the project is for, the oldest too."""
+    asked = [each for each in dockerfile.installs if (each.manager, each.name) == ("poetry", "python")]
+    specifier = next((each.specifier for each in asked if each.span.path == install.span.path), "")
+    oldest = next((one for one in PYTHONS if specifier and admits(specifier, one) is not False), "")
+    known = [row for row in builds if isinstance(row, TorchRow) and row.requires_python]
+    return [row for row in known if oldest and admits(row.requires_python or "", oldest) is True]
 
 
 def is_last(build: Build, torch: Torch, facts: Facts) -> bool:
@@ -151,9 +162,10 @@ def held_back(install: Install) -> bool:
 
 def _takes_newest(install: Install) -> bool:
     """Whether the installer is free to take the newest release for a Python that is known."""
-    if install.version or install.url or install.local or install.manager not in ("pip", "uv"):
+    if install.version or install.url or install.local or install.manager not in ("pip", "uv", "poetry"):
         return False
-    return bool(install.python) and not (install.marker or install.locked or nightly(install))
+    known = install.python or install.manager == "poetry"  # which chooses by the project's Pythons
+    return bool(known) and not (install.marker or install.locked or nightly(install))
 
 
 def _from_default_index(install: Install, torch: Torch) -> bool:

@@ -51,6 +51,15 @@ def _in_base(unread: Unread) -> bool:
     return unread.why == NOWHERE and unread.path.startswith("/")
 
 
+_PLAIN = ("os", "nvidia", "python", "pytorch", "conda")  # bases that hold nobody's project
+
+
+def resolved_anew(dockerfile: Dockerfile, unread: Unread) -> bool:
+    """Whether it is a lock of poetry's that nothing brings into the image, so that poetry takes the newest releases."""
+    lock = posixpath.basename(unread.path) == "poetry.lock" and unread.why == NOWHERE
+    return lock and all(dockerfile.stages[index].base.family in _PLAIN for index in dockerfile.reachable)
+
+
 def need_torch(dockerfile: Dockerfile) -> Torch:
     """The torch that stays; raises Skip where none gets installed, Unknown where an unread file may do it."""
     need_stages(dockerfile)

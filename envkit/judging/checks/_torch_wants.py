@@ -16,7 +16,7 @@ from envkit.subjects.dockerfile import Install
 from envkit.versions import Torch
 
 MATES = ("torchvision", "torchaudio")
-_HELD_FROM_ABOVE = ("==", "<", "~=")
+_HELD_FROM_ABOVE = ("==", "<", "~", "^")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from envkit.judging.checks._dockerfile import (
     own,
     reached,
     reached_installs,
+    resolved_anew,
     together,
     unknown_if_unread,
     worth_on,
@@ -124,7 +125,8 @@ def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
 def _constraints(dockerfile: Dockerfile, install: Install) -> str:
     """Why the version may still be settled: a constraints file that was not read; "" where there is none."""
     for unread in dockerfile.unread:
-        if re.search(r"constraint|pylock|\.lock$", unread.path) and install.manager != "conda":
+        locks = re.search(r"constraint|pylock|\.lock$", unread.path) and not resolved_anew(dockerfile, unread)
+        if locks and install.manager != "conda":
             return f"{unread.path}, which may pin torch, was not read ({unread.why})"
     return ""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.requirements import admits, allows
 from envkit.facts import Facts, RequireRow
+from envkit.judging.checks import _nvidia_wheels as nvidia_wheels
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, optional, reached, together
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.judging.checks._pips import of_one_command
@@ -45,10 +46,11 @@ def package_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = [one for one in dockerfile.installs if _counts(one) and one.span not in lenient]
     pins = [one for one in order if one.version]
     wishes = [asked for one in pins for asked in _asks(one, facts)]
-    of_base = list(_over_tensorflow(dockerfile, order, facts))
-    yield from of_base
-    skip_if(not (wishes or of_base), "no package is pinned of which is known which releases of others it asks for")
     commands = commands_of(dockerfile)
+    others = [*_over_tensorflow(dockerfile, order, facts)]
+    others += nvidia_wheels.excluding(dockerfile, order, commands, _HEEDLESS, facts)
+    yield from others
+    skip_if(not (wishes or others), "no package is pinned of which is known which releases of others it asks for")
     named: dict[str, list[tuple[int, Install]]] = {}  # by name, with the place in the order
     for at, one in enumerate(order):
         named.setdefault(one.name, []).append((at, one))

@@ -12,7 +12,15 @@ from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
-from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, reached_installs, together
+from envkit.judging.checks._dockerfile import (
+    Commands,
+    apart,
+    commands_of,
+    need_stages,
+    reached,
+    reached_installs,
+    together,
+)
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._pips import of_one_command
 from envkit.model import Finding, Severity, Span, Unknown
@@ -228,6 +236,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
     refused = [*_excluding(dockerfile, order, commands, facts), *_other_abis(dockerfile, order, facts)]
+    refused += _over_nvidias(dockerfile, order, facts)
     yield from refused
     skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = len(refused), ""
@@ -398,6 +407,55 @@ def _other_abi(base: Base, one: Install, since: TorchRelease) -> Finding | None:
         },
         f"compile {one.name} in the image: --no-build-isolation --no-binary {one.name}",
     )
+
+
+def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts) -> Iterator[Finding]:
+    """The first pinned package that asks for another torch than NVIDIA's own build in the base, where nothing says yet
+    that it is replaced: of later images nobody read what their constraints hold, or it is known that they hold torch.
+
+    Source: NVIDIA's notes of 25.12: since 25.03 /etc/pip/constraint.txt holds all packages of the image.
+    """
+    base, old = dockerfile.base, stack.said(dockerfile.base.torch)
+    month = _MONTH.match(base.tag) if base.family == "ngc" and base.repository.endswith("nvidia/pytorch") else None
+    replaced = any(each.method != "base" for each in dockerfile.torches) or any(each.name == "torch" for each in order)
+    if month is None or replaced or not base.sure or not fit.unreleased(old):
+        return
+    since, until = (facts.milestone(name).release for name in ("ngc-holds-torch", "ngc-constraints-empty"))
+    texts = (step.value for _, step in reached(dockerfile) if step.name in ("RUN", "ENV", "ARG", "COPY"))
+    held = since <= month[1] < until and not any("constraint" in text.lower() for text in texts)
+    for one in order:
+        kept = {"--no-deps", "--target", "--prefix"} & one.options or apart(one.prefix)
+        plain = one.sure and one.version and not (one.url or one.constraint or one.locked or one.marker or one.local)
+        if kept or not plain or one.manager not in _FROM_INDEX:
+            continue
+        row = facts.torch_need(one.name, one.version)
+        made = () if row is not None else facts.torches_of(one.name, one.version)
+        wanted = row.torch or "" if row is not None else f"=={made[0]}" if len(made) == 1 else ""
+        if not wanted or allows(wanted, old) is not False:
+            continue
+        because = fit.cited(row) if row is not None else f"facts: the pairs of torch and {one.name}"
+        if held and one.manager == "pip":
+            severity, so = (
+                Severity.ERROR,
+                ", which its constraints hold, so that pip refuses and the build ends here",
+            )
+        else:
+            severity, so = Severity.WARNING, f", so {one.manager} puts another in its place"
+            so += ", or refuses where the image's constraints hold that one" if one.manager == "pip" else ""
+        yield found(
+            f"{one.name} {one.version} asks for torch{wanted}, and {base.reference} holds NVIDIA's torch {old}{so}",
+            one.span,
+            severity,
+            f"leave {one.name} to the image, install it with --no-deps if it fits, or start from a base without torch",
+            {
+                f"{one.name} {one.version} asks for torch{wanted}": because,
+                f"torch {old}": f"{base.span.place}, {base.torch.via}",
+            },
+        )
+        return
+
+
+_MONTH = pattern(r"(\d{2}\.\d{2})-py3")
 
 
 def _excluding(
