@@ -183,26 +183,28 @@ def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
 
 def _epoch(found: dict[str, str | None]) -> float | None:
     """Seconds since the epoch; without a zone as if UTC, without a year in NO_YEAR."""
-    month = found.get("M") or str(_MONTHS.get((found.get("mon") or "").lower(), 0))
-    day = found.get("D")
-    if packed := found.get("md"):
-        # "0318" of glog; c10 writes the month without its zero: "318"
-        month, day = packed[:-2], packed[-2:]
-    year = int(found["Y"] or 0) if found.get("Y") else 2000 + int(found["y"] or 0) if found.get("y") else NO_YEAR
-    hour, minute, second = (int(found[name] or 0) for name in ("h", "m", "s"))
+    midnight = _midnight(*(found.get(name) for name in ("Y", "y", "M", "mon", "D", "md", "z")))
+    hour, minute, second = int(found["h"] or 0), int(found["m"] or 0), int(found["s"] or 0)
     if half := found.get("half"):
         hour = hour % 12 + 12 * (half == "PM")
-    midnight = _midnight(year, int(month), int(day or 0), found.get("z"))
     if midnight is None or hour > 23 or minute > 59:
         return None
     return midnight + hour * 3600 + minute * 60 + min(second, 59) + float(f"0.{found.get('f') or 0}")
 
 
 @lru_cache(1 << 10)
-def _midnight(year: int, month: int, day: int, zone: str | None) -> float | None:
-    """When a day begins; a log has few days and many lines."""
+def _midnight(
+    year: str | None, short: str | None, month: str | None, name: str | None, day: str | None, packed: str | None,
+    zone: str | None,
+) -> float | None:  # fmt: skip
+    """When a day begins, from what a line writes of it; a log has few days and many lines."""
+    month = month or str(_MONTHS.get((name or "").lower(), 0))
+    if packed:
+        # "0318" of glog; c10 writes the month without its zero: "318"
+        month, day = packed[:-2], packed[-2:]
+    in_full = int(year) if year else 2000 + int(short) if short else NO_YEAR
     try:
-        return datetime(year, month, day, tzinfo=_zone(zone)).timestamp()
+        return datetime(in_full, int(month), int(day or 0), tzinfo=_zone(zone)).timestamp()
     except ValueError:
         return None
 
