@@ -62,8 +62,8 @@ def why(state: State, name: str) -> tuple[bool, str]:
 
 def test_the_stages_and_their_order() -> None:
     assert (
-        "as-is", "package-checks", "placement", "native", "blocking", "device-assertions", "no-cache",
-        *sanitizer.TOOLS, "core-dump", "launches", "profile",
+        "as-is", "package-checks", "placement", "numbers", "native", "blocking", "device-assertions", "no-cache",
+        "memcheck", "initcheck", "core-dump", "racecheck", "synccheck", "launches", "profile",
     ) == stages.NAMES  # fmt: skip
     assert stages.TOOLS == ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
 
@@ -250,7 +250,7 @@ def test_a_package_that_names_its_input(tmp_path: Path) -> None:
     assert (verdict, category, kind) == (Verdict.FOUND, "invalid-argument-device-mismatch", "device-mixup")
     assert cause.endswith(session.state.mixed) and "x.to('cuda')" in fix
     other = session_of(tmp_path, state_of(tmp_path, DEVICE))
-    debug._learn(other, "package-checks", run_in(tmp_path / "package-checks", "unmatched dtype\n"))
+    debug._learn(other, "package-checks", run_in(tmp_path / "package-checks", "unmatched words\n"))
     assert other.state.mixed == ""
 
 

@@ -20,6 +20,7 @@ from envkit.debug import (
     job,
     kernels,
     native,
+    numbers,
     packages,
     placed,
     ranks,
@@ -325,6 +326,10 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
         found = placed.read(ran.events)
         session.state = replace(session.state, placed=found)
         return placed.sentence(found) if found else "no tensor that the failing line names was seen on another device"
+    if name == "numbers":
+        origin = numbers.read(ran.events)
+        session.state = replace(session.state, origin=origin)
+        return origin.said if origin else "no call of torch was seen that began it"
     python = _raised(ran)
     if python and not ran.succeeded:
         session.state = replace(session.state, python=python)
@@ -347,7 +352,7 @@ def _learn_package(session: _Session, ran: CommandRun, texts: Mapping[str, bytes
     lines = [line.strip() for line in ran.text().splitlines() if "unmatched" in line]
     if not lines:
         return "the package's checks name no input"
-    state = replace(_joined(session, texts), mixed=lines[0][:300] if "device type" in lines[0] else "")
+    state = replace(_joined(session, texts), mixed=lines[0][:300] if packages.unlike(lines[0])[0] else "")
     # without its checks the package fails at whatever waits for the GPU next; with them at the call itself
     session.state = replace(state, python=_raised(ran) or state.python) if state.mixed else state
     return lines[0][:300]
@@ -398,6 +403,8 @@ def _joined(session: _Session, more: Mapping[str, bytes]) -> State:
 
 def _learn_core(session: _Session, ran: CommandRun) -> str:
     path = stages.first_file(ran.folder, "gpu-core-*")
+    if path is None and session.state.stands:
+        return "the driver wrote no core dump when it was asked for one"
     if path is None:
         session.open.append("the driver wrote no core dump of the GPU")
         return "the driver wrote no core dump"
@@ -406,6 +413,11 @@ def _learn_core(session: _Session, ran: CommandRun) -> str:
     fault = cores.read(opened.text())
     if fault is None:
         return "cuda-gdb named no kernel in the core dump"
+    if session.state.stands:
+        where = told.at(fault, (), kernels.sources(ran))
+        said = f"the GPU was in kernel `{fault.kernel}`{where} when it was looked at in another run"
+        session.state = replace(session.state, standing=said)
+        return said
     session.state = replace(session.state, faults={**session.state.faults, "core-dump": (fault,)})
     return told.sentence(fault, (), kernels.sources(ran))
 
@@ -522,10 +534,9 @@ def _verdict(
             told.fix(fault, python, sources),
         )
     if state.mixed:
-        cause = f"an AOTInductor package was given an input on another device than it was made for: {state.mixed}"
-        cause += stacks.at("; called at", state.python)
-        fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
-        return Verdict.FOUND, cause, "invalid-argument-device-mismatch", "device-mixup", fix
+        how, category, cause_class, fix = packages.unlike(state.mixed)
+        cause = f"an AOTInductor package was given an input {how} than it was made for: {state.mixed}"
+        return Verdict.FOUND, cause + stacks.at("; called at", state.python), category, cause_class, fix
     if state.tracked:
         cause = state.tracked + stacks.at("; called at", state.python)
         return Verdict.FOUND, cause, "device-side-assert", "bad-index-or-label", tracked.FIX
@@ -580,6 +591,8 @@ def _of_the_first_run(
         messages = [message for _, message in filter(None, map(_exception, state.runs.values()))]
         if state.numbers and not state.device and (varied := told.varied(messages)):
             return Verdict.FOUND, f"{cause}; {varied}", said.category, said.cause, told.ORDERED
+        if state.origin:
+            return Verdict.FOUND, f"{cause}; {state.origin.said}", said.category, said.cause, state.origin.fix
         if state.placed:
             return (
                 Verdict.FOUND,
@@ -611,7 +624,14 @@ def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
     if first.ended == "timed-out":
         cause = f"the command had not ended after {first.seconds:.0f} s"
         cause += f", and used or waited for {first.busy:g} processors"
-        return Verdict.UNDECIDED, cause, "", "", "give it more time: --stage-timeout SECONDS"
+        if first.samples and not stacks.moved(first.samples):
+            stood = [each for each in stacks.waiting(first.samples) if each.threads]
+            cause += "".join(f"; {stacks.waits(each)} each time it was looked at" for each in stood[:1])
+        fix = "give it more time: --stage-timeout SECONDS"
+        if state.standing:
+            cause += f"; {state.standing}"
+            fix += "; if it takes no longer by itself, see what that kernel waits for"
+        return Verdict.UNDECIDED, cause, "", "", fix
     if state.failed:
         return _unexplained(first, state.explanation, state.inside)
     for name, ran in state.runs.items():

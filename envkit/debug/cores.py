@@ -8,7 +8,7 @@ driver 580, which takes what to leave out by name, and nothing of the older vari
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from envkit.debug.records import CodeLocation, Fault
 
@@ -47,6 +47,15 @@ def environ(stem: str) -> Mapping[str, str]:
         "CUDA_COREDUMP_SHOW_PROGRESS": "1",
         "CUDA_COREDUMP_FILE": f"{stem}%p",
     }
+
+
+def at_a_look(stem: str, pipe: str, after_s: float, argv: Sequence[str]) -> tuple[str, ...]:
+    """A command line that has the driver write a dump of what the GPU is in after some seconds, by a pipe that the
+    driver makes and reads."""
+    asked = {**environ(stem), "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_PIPE": pipe}
+    looks = '(sleep "$2"; [ -p "$1" ] && echo > "$1") & shift 2; exec "$@"'
+    named = (f"{name}={value}" for name, value in asked.items())
+    return ("env", *named, "sh", "-c", looks, "sh", pipe, f"{after_s:.0f}", *argv)
 
 
 def command(path: str, core: str) -> tuple[str, ...]:

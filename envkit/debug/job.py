@@ -58,7 +58,7 @@ class Earlier(TypedDict):
 class Event(TypedDict, total=False):
     """What the companion writes down: a process that starts, a child that ended, an exception, a launch (``captured``:
     into a graph), a CUDA graph that is made (``how``: what torch's cache is on for), a kernel's source (``file`` in the
-    run's folder), the tensors of a line that failed."""
+    run's folder), the tensors of a line that failed, a call of torch whose numbers are not finite."""
 
     event: Required[str]
     pid: int
@@ -77,6 +77,8 @@ class Event(TypedDict, total=False):
     file: str
     line: int
     tensors: list[PlacedTensor]
+    operation: str
+    given: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,32 @@ SHARED = (
     "may add -static-libstdc++ to each link"
 )
 _MARKS = ("_inductor/package", "aoti_load_package", "aot_load", "pt2_archive")
+
+# What a package's own check finds unlike (torch, inductor's wrappers): its word, in words, category, cause and fix.
+_UNLIKE = {
+    "device": (
+        "on another device", "invalid-argument-device-mismatch", "device-mixup",
+        "move the inputs to the device of the package, such as x.to('cuda'), before it is called",
+    ),
+    "dtype": (
+        "of another number type", "", "program-bug",
+        "cast the inputs to the types that the package was exported with, or export it with these",
+    ),
+    "dim": (
+        "of another shape", "", "program-bug",
+        "give it the shapes that it was exported with, or export it with dynamic_shapes",
+    ),
+    "stride": (
+        "of other strides", "", "program-bug", "give it contiguous inputs, or export it with such strides",
+    ),
+}  # fmt: skip
+
+
+def unlike(line: str) -> tuple[str, str, str, str]:
+    """Of what a package's check says of an input: how it is unlike, the category, the cause class and the fix; empty
+    words for a line of no such check."""
+    found = re.search(r"unmatched (device|dtype|dim|stride)", line)
+    return _UNLIKE[found[1]] if found else ("", "", "", "")
 
 
 def loading(frames: Sequence[PythonFrame]) -> bool:

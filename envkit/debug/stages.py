@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.debug import cores, native, packages, placed, ranks, sanitizer, stacks
+from envkit.debug import cores, native, numbers, packages, placed, ranks, sanitizer, stacks
 from envkit.debug.job import CRASHES, CommandRun, Tools
 from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
@@ -60,6 +60,8 @@ class State:
     told: ranks.Diagnosis | None = None  # what the ranks of a job tell
     goes_on: str = ""  # why a job whose time was up may go on all the same
     placed: placed.Placed | None = None  # the tensor on another device, of an operation that refused it
+    origin: numbers.Origin | None = None  # the call that made the first number that is not finite, or changed a tensor
+    standing: str = ""  # the kernel that the GPU was in while the command stood at a line
     native: str = ""  # where native code died
     inside: bool = False  # whether that is below code that is neither the C library's nor Python's
     carries: str = ""  # the library that it died in for a C++ runtime of its own
@@ -67,7 +69,7 @@ class State:
     cached: bool = False  # whether a stage without torch's cache failed by a capture, for which it is left on now
     hidden: bool = False  # whether torch's cache of memory hid the kernel's error that the command failed by
     tracked: str = ""  # the assertion of the device that torch tracked
-    mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
+    mixed: str = ""  # what an AOTInductor package says of an input that is not as those it was made for
 
     @property
     def first(self) -> CommandRun:
@@ -112,6 +114,14 @@ class State:
     def hangs(self) -> bool:
         """Whether it did not come to an end by itself."""
         return self.first.ended in ("hung", "timed-out")
+
+    @property
+    def stands(self) -> bool:
+        """Whether its time was up while it used a processor and no stack of Python moved, as where it waits for a
+        kernel."""
+        first = self.first
+        stood = bool(first.samples) and not stacks.moved(first.samples)
+        return self.gpu and first.ended == "timed-out" and first.busy >= 0.5 and stood and not self.goes_on
 
     @property
     def fault(self) -> Fault | None:
@@ -213,6 +223,8 @@ def _told(state: State) -> SkippedStage | None:
         return SkippedStage("the device's assertion that failed is named")
     if state.placed:
         return SkippedStage("the tensor that lies on another device is named")
+    if state.origin and state.origin.sure:
+        return SkippedStage("the call of torch that it began with is named")
     if state.native:
         return SkippedStage("the CPU's code died by itself, and no kernel's error was reported")
     if state.settled:
@@ -237,9 +249,10 @@ def _package_checks(state: State) -> StagePlan | SkippedStage:
     said = state.first.text()[-65536:]
     # a package takes a pointer of the CPU for one of the GPU and computes with it: what fails then is a kernel
     refused, faulted = _RUNNER.search(said), state.device and (_PACKAGE.search(said) or packages.loading(state.python))
-    if state.first.succeeded or not (refused or faulted):
-        return SkippedStage("no AOTInductor package refused its inputs, or met an error of CUDA")
-    why = "an AOTInductor package failed without a word of which input: with its own checks it names them"
+    loaded = any(event["event"] == "package" for event in state.first.events)
+    if not state.failed or not (refused or faulted or loaded):
+        return SkippedStage("no AOTInductor package refused its inputs, or was used by a command that failed")
+    why = "an AOTInductor package says nothing of its inputs: with its own checks it names the one that does not fit"
     return StagePlan(why, {"AOTI_RUNTIME_CHECK_INPUTS": "1"})
 
 
@@ -249,6 +262,16 @@ def _placement(state: State) -> StagePlan | SkippedStage:
         return SkippedStage("no operation refused tensors for their devices")
     why = "an operation was given tensors of two devices: to see which, and where each was made"
     return StagePlan(why, {"ENVKIT_DEBUG_PLACES": "1"})
+
+
+def _numbers(state: State) -> StagePlan | SkippedStage:
+    raised = [event for event in state.first.events if event["event"] == "exception"]
+    said = [f"{event.get('kind', '')} {event.get('message', '')}" for event in raised]
+    asked = any(numbers.CHANGED in each or numbers.NOT_FINITE.search(each) for each in said)
+    if not (state.failed and state.gpu and asked) or state.device:
+        return SkippedStage("no exception told of numbers that are not finite, or of a tensor changed in place")
+    why = "to see the call of torch that makes the first nan out of numbers, and each that changes a tensor in place"
+    return StagePlan(why, {"ENVKIT_DEBUG_NUMBERS": "1", "TORCH_COMPILE_DISABLE": "1"})
 
 
 def _blocking(state: State) -> StagePlan | SkippedStage:
@@ -341,14 +364,23 @@ def _stuck_in_gpu(state: State) -> bool:
 
 
 def _core(state: State) -> StagePlan | SkippedStage:
-    if state.hangs or not state.device:
-        return SkippedStage("no kernel's error was reported, and the driver writes a core dump at one alone")
+    if not (state.stands or (state.device and not state.hangs)):
+        return SkippedStage(
+            "no kernel's error was reported, and the command does not stand at a line that uses the GPU"
+        )
     if state.assertion:
         return SkippedStage("the device printed its assertion and the place of it already")
     if not state.tools.paths.get("cuda-gdb"):
         return SkippedStage("there is no cuda-gdb to open a core dump of the GPU", "cuda-gdb", open=True)
 
     # The names must be inside the folder of the stage, which is known where the command line is made.
+    def looked_at(argv: Sequence[str], folder: str) -> Sequence[str]:
+        return cores.at_a_look(f"{folder}/gpu-core-", f"{folder}/gpu-pipe", state.first.seconds * 0.75, argv)
+
+    if state.stands:
+        why = "its line did not move while it used a processor: to see which kernel the GPU is in"
+        return StagePlan(why, _LINES, looked_at)
+
     def around(argv: Sequence[str], folder: str) -> Sequence[str]:
         words = [f"{name}={value}" for name, value in cores.environ(f"{folder}/gpu-core-").items()]
         return ("env", *words, *argv)
@@ -404,12 +436,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("as-is", _as_is),
     Stage("package-checks", _package_checks),
     Stage("placement", _placement),
+    Stage("numbers", _numbers),
     Stage("native", _native),  # before the tools for kernels, which a crash of the CPU leaves nothing to find
     Stage("blocking", _unless_told(_blocking)),
     Stage("device-assertions", _unless_told(_assertions)),
     Stage("no-cache", _unless_told(_uncached)),
-    *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS),
-    Stage("core-dump", _unless_refused(_core)),
+    *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS[:2]),
+    Stage("core-dump", _unless_refused(_core)),  # before the tools that see no address: they take longest
+    *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS[2:]),
     Stage("launches", _launches),
     Stage("profile", _profile),
 )

@@ -50,7 +50,8 @@ def category(fault: Fault) -> str:
     return _CATEGORIES.get(fault.problem, "")
 
 
-def _at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
+def at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
+    """Behind a kernel's name, where in its source the fault is."""
     if not kernels.compiled_on_the_way(fault, sources):
         return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
     made = kernels.made(fault, python, sources)
@@ -106,9 +107,9 @@ def sentence(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Sour
     if fault.problem == "race":
         second = f" and at {fault.other.where}" if fault.other and fault.other.where else ""
         hazards = f", {fault.count} hazards" if fault.count > 1 else ""
-        said = f"{name} has threads race for shared memory{_at(fault, python, sources)}{second}{hazards}"
+        said = f"{name} has threads race for shared memory{at(fault, python, sources)}{second}{hazards}"
     else:
-        said = f"{name} {what}{_at(fault, python, sources)}{_near(fault)}{_who(fault)}"
+        said = f"{name} {what}{at(fault, python, sources)}{_near(fault)}{_who(fault)}"
     own = stacks.own_line(python)
     if own and (call := kernels.called(fault)):
         # A library's kernel does what it was asked for: sizes, strides and buffers are the caller's.

@@ -78,7 +78,7 @@ def lines() -> dict[str, list[int]]:
 def recorded() -> dict[str, str]:
     """The GPU, its driver, torch, and the day."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, _, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().partition(", ")
+    gpu, _, driver = subprocess.run(query, capture_output=True, text=True).stdout.partition("\n")[0].partition(", ")
     version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True)
     date = time.strftime("%Y-%m-%d", time.gmtime())
     return {"gpu": gpu, "driver": driver, "torch": version.stdout.decode().strip(), "date": date}

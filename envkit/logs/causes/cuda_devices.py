@@ -30,6 +30,7 @@ _EXTENSION = re.compile(
 # errors that name the call that was refused, whatever made it
 _NAMED_CALLS = ("operation-not-supported", "peer-access-unsupported", "host-pointer")
 _WORKER = re.compile(r"_worker_loop|fetch\.py|dataloader|worker\.py|collate")
+_SHARED = re.compile(r"_new_shared_cuda|rebuild_cuda_tensor")  # torch, multiprocessing/reductions.py
 _SERVER = re.compile(r"vllm|enginecore|sglang|gunicorn|celery|uvicorn|ray/")
 
 
@@ -38,6 +39,8 @@ def tensors_on_different_devices(story: Story, facts: Facts, event: Event) -> It
     """torch and its kin compare devices before they launch anything, so the message is the cause."""
     here, there = event.values.get("device", ""), event.values.get("other_device", "")
     pair = f" ({here} and {there})" if here and there else f" ({here})" if here else ""
+    if event.signature.id == "triton-cpu-pointer":
+        pair = f" (argument {event.values['op']} of a Triton kernel is a pointer to the CPU's memory)"
     yield worded("operands-on-other-devices", event, pair=pair)
 
 
@@ -96,6 +99,8 @@ def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         yield from by_rule(event)
     elif package is not None or re.search(r"aoti|model_container_runner|aot_load", code_of(story, event)):
         yield worded("package-for-another-device", event, package)
+    elif event.signature.id.startswith("resource-handle") and _SHARED.search(innermost(story, event, 2)):
+        yield worded("sender-gone", event)
     elif rule is not None:
         yield from by_rule(event)
     else:

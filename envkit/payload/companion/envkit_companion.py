@@ -28,6 +28,7 @@ FOLDER = "ENVKIT_DEBUG_FOLDER"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
 RANKS = "ENVKIT_DEBUG_RANKS"  # 1: what this process does as one of several ranks is written down
 PLACES = "ENVKIT_DEBUG_PLACES"  # 1: where tensors are made is kept, for an operation on two devices
+NUMBERS = "ENVKIT_DEBUG_NUMBERS"  # 1: the first call of torch that makes a number that is not finite is looked for
 MEASURE = "ENVKIT_DEBUG_MEASURE"  # "memory" or "slow": what this process costs is written down
 COMPILERS = ("cupy.cuda.compiler", "torch.cuda._utils")  # that compile kernels at run time
 SIGNAL = int(signal.SIGRTMAX) - 3  # programs use SIGUSR1 and SIGUSR2, and the first real-time signals are libc's
@@ -92,9 +93,12 @@ def enter() -> None:
         importlib.import_module("envkit_ranks").watch(_State.folder, stack)
     if os.environ.get(PLACES) == "1":
         importlib.import_module("envkit_places").watch(tell)
+    if os.environ.get(NUMBERS) == "1":
+        importlib.import_module("envkit_numbers").watch(tell)
     keep_sources = importlib.import_module("envkit_sources").wrapping(_State.folder, tell, stack)
     graphs = importlib.import_module("envkit_captures").watching(tell, stack)
-    AfterImport({**dict.fromkeys(COMPILERS, keep_sources), **graphs})
+    packages = {"torch._inductor.package": lambda module: tell("package", {})}  # which loading one imports
+    AfterImport({**dict.fromkeys(COMPILERS, keep_sources), **graphs, **packages})
     measure = os.environ.get(MEASURE, "")
     if measure in ("memory", "slow"):
         importlib.import_module(f"envkit_{measure}").watch(_State.folder, stack)
