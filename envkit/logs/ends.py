@@ -142,7 +142,7 @@ def bad_end(line: Line) -> bool:
     if _MILD.search(line.text):
         return False
     bad = bad_words(line.text) and MET.search(_NONE_OF.sub(" ", line.text)) is None
-    return bad or _GIVES_UP.search(line.text) is not None
+    return bad or line.level == "fatal" or _GIVES_UP.search(line.text) is not None
 
 
 def in_passing(line: Line, behind: int) -> bool:

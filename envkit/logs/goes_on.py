@@ -74,6 +74,19 @@ _SAID = re.compile(r"[A-Za-z]{3}.*[\d ]")  # a text that is no frame of a box or
 _ERROR_NAME = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w{2,60}(?:Error|Exception)\b")
 _LEAST_LEAD = 6  # characters
 _LONG = 12  # lines of one shape: who writes them works, whatever was met before
+_GONE = re.compile(r"(?i)\b(?:died|dead|death|gone|lost|too many)\b")
+_CLOSING = 4  # last lines among which one closes the work
+# signatures of the words by which a program of another language than Python dies of an exception that nobody caught
+_DIES = (
+    *("program-java-thrown", "program-go-panic", "program-rust-panic", "program-ruby-raised", "program-ruby-network"),
+    *("program-perl-died", "program-ocaml-raised", "program-fatal-level"),
+)
+# what an exception says that passes on what another process, a library or the GPU met
+_OF_OTHERS = re.compile(
+    r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )\bdevice|driver|nvidia|\bhip\b|\bmemory\b|\bpeer\b|\bclosed by\b"
+    r"|\b(?:workers?|ranks?|child\w*|process(?:es)?|tasks?|trials?)\b.{0,60}\b(?:fail|died|lost|exit|crash|did not)"
+    r"|NoneType"
+)
 _ANSWERED = re.compile(
     r"HTTP/[\d.]{1,4}\"? 2\d\d\b|[\"']status(?:_?code)?[\"']: ?2\d\d\b|\b(?:GET|POST|PUT) \S{1,300} 2\d\d\b"
     r"|\| 200 \|.{0,80}\b(?:GET|POST|PUT)\b"
@@ -187,6 +200,87 @@ def left_open(
     if any(trace.line.file == seen.name and trace.line.number >= line.number for trace in traces):
         return False
     return work(each for n, each in kept.work.items() if n > last and _of_writer(each, line)) >= least
+
+
+def concluded(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether long work of one shape follows behind the last bad word of a log, and is closed by a line of another
+    shape, or goes on as it did before: a process that dies in its work leaves lines of that last.
+
+    This holds whatever was met, for who dies of that, or is ended from outside, is another than who works.
+    """
+    if event.role not in (Role.ROOT, Role.CASCADE) or event.line.source == "kernel":
+        return False
+    last, first = extent(event.line, trace_of(event.line, traces), traces)
+    kept = _kept(seen)
+    bad = _last_bad(last, [other for other in events if other is not event], kept)
+    bad = max([bad, *(trace.line.number for trace in traces if trace.line.file == seen.name)])
+    if bad >= kept.last or kept.stopped > event.line.number or kept.verdict > bad:
+        return False
+    if _GONE.search(kept.lines[kept.last].text):
+        return False
+    after = [each for n, each in kept.work.items() if n > bad]
+    ranks = {each.rank for each in after} - {None}
+    if ranks and event.line.rank is not None and event.line.rank not in ranks:  # only its siblings went on
+        return False
+    form = shape(event.line.text)
+    often = sum(
+        each.text == event.line.text or (form != () and shape(each.text) == form) for each in kept.lines.values()
+    )
+    # who met it several times has shown that it works on
+    if steady(after) < (STEADY if often >= STEADY else _LONG):
+        return False
+    before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
+    return _is_closed(after) or goes_on(before, after) >= _LONG
+
+
+def _is_closed(work: Sequence[Line]) -> bool:
+    """Whether one of the last lines of some work is of no shape that the lines before it have."""
+    known = {shape(each.text) for each in work[:-_CLOSING]} - {()}
+    said = {each.text for each in work[:-_CLOSING]}
+    return any(
+        shape(each.text) not in known
+        and each.text not in said
+        and _SAID.search(each.text)
+        and not PARTS.match(each.text)
+        for each in work[-_CLOSING:]
+    )
+
+
+def died_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a program worked on for long behind an error that ended nothing by itself, and then died of its own: an
+    exception that nobody caught, in whatever language, stands last, and says nothing of a GPU."""
+    if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("late"):
+        return False
+    own = trace_of(event.line, traces)
+    if own is not None and not is_noted(chain_of(own, traces)[0], seen):
+        return False
+    at = event.line.number if own is None else own.line.number
+    kept = _kept(seen)
+    end = _death(at, events, traces, kept)
+    if not end:
+        return False
+    before = [each for n, each in kept.work.items() if n < event.line.number]
+    between = [each for n, each in kept.work.items() if at < n < end]
+    return (
+        goes_on(before, between) >= STEADY or steady(each for each in between if each.number not in kept.bad) >= _LONG
+    )
+
+
+def _death(at: int, events: Sequence[Event], traces: Sequence[Traceback], kept: _Kept) -> int:
+    """Where the report begins of the exception that stands last behind a line; 0 where none does, or one that speaks of
+    the GPU, of other processes or of the same thing as an error before it."""
+    later = [trace for trace in traces if trace.first.number > at]
+    behind = [each for each in events if each.line.number > at and each.role is Role.ROOT]
+    if later:
+        chain = chain_of(later[-1], later)
+        said = " ".join(f"{trace.kind} {trace.message}" for trace in chain)
+        number = chain[0].first.number
+    else:
+        ends = [each.line for each in behind if each.signature.id in _DIES][-1:]
+        said = " ".join(line.text for line in ends)
+        number = ends[0].number if ends else 0
+    alien = any(each.category not in INNOCENT for each in behind)
+    return 0 if alien or ILL.search(said) or _OF_OTHERS.search(said) else number
 
 
 def open_end(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -392,7 +486,7 @@ class _Kept:
         found = {each.number: each for each in seen.kept}
         self.lines = {
             n: replace(each, text=each.text.lstrip())
-            if each.text[:1].isspace() and (each.level or each.clock)
+            if each.text[:1].isspace() and (each.level or each.clock or each.rank is not None)
             else each
             for n, each in found.items()
         }

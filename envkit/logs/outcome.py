@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from envkit.logs.ends import (
@@ -58,9 +58,9 @@ _STATE = re.compile(
 )
 _SHORT = re.compile(rf"\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} ")  # less than there was
 _FEWER = re.compile(
-    rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?!(?P=some)\b)\d{{1,7}} (?:\w{{1,20}} ){{0,2}}{_DONE}\b"
-    r"|\b(?P<part>\d{1,7}) (?:[a-z]{2,20} ){1,2}of (?!(?P=part)\b)\d{1,7}\b"
-    rf"|\b(?P<few>\d{{1,7}}){_OF_ALL}(?!(?P=few)\b)\d{{1,7}} (?:\w{{1,20}} ){{1,3}}(?:are|were|is|was|have|had|came)\b"
+    rf"(?i)\b(?P<some>\d{{1,7}}){_OF_ALL}(?P<of_all>\d{{1,7}}) (?:\w{{1,20}} ){{0,2}}{_DONE}\b"
+    r"|\b(?P<part>\d{1,7}) (?:[a-z]{2,20} ){1,2}of (?P<of_whole>\d{1,7})\b"
+    rf"|\b(?P<few>\d{{1,7}}){_OF_ALL}(?P<of_many>\d{{1,7}}) (?:\w{{1,20}} ){{1,3}}(?:are|were|is|was|have|had|came)\b"
 )
 # counts that stand below each other: what failed was done again where as much was
 _TALLY = re.compile(r"(?i)\s{0,8}(?P<what>[a-z][\w -]{2,30}?)(?:\s{0,20}[:=]\s{0,8}|\s{2,20})(?P<count>\d{1,7})$")
@@ -78,10 +78,14 @@ _IN_VAIN = re.compile(
     r"(?i)\b(?:no|not|none|never|without|lost|dead|gone|left|bad|wrong|down|miss\w*|drop\w*|skip\w*|ignor\w*|reject\w*"
     r"|un\w+|stuck|hung|late|wait\w*|pend\w*|queued|tried|started|running|broken?|timed|\w+n't)\b"
 )
+_LOST_ALL = re.compile(
+    r"(?i)\b(?:no|not|none|never|without|lost|dead|gone|broken?|un(?:done|usable|finished|written|read\w*)"
+    r"|miss\w*|drop\w*|reject\w*)\b"
+)
 _METRIC = re.compile(r"(?i)\berror(?: rate)?[ :=]{1,2}\d*\.\d")
 _WORSE = re.compile(
     r"(?i)\b[1-9]\d{0,6} (?:\w+ )?(?:failed|failures?|errors?)\b|\btimed out\b"
-    r"|\b(?:failed|failures?|errors?|unreachable|killed|lost)[\"']?\s?[:=] ?[1-9]\d{0,6}\b(?!\.)"
+    r"|\b(?:fail(?:ed|ures?)?|errors?|unreachable|killed|lost)[\"']?\s?[:=] {0,4}[1-9]\d{0,6}\b(?!\.)"
     r"|\bdid not\b|\bnot \w+ ?(?:\w+ly)?[.!]?$"
     r"|(?:\b|_)exit_?(?:code|status)\W{1,4}[1-9]"
 )
@@ -124,7 +128,7 @@ class GoodEnd:
 
 def good_end(seen: FileSeen) -> GoodEnd | None:
     """Where the whole of a file is told to have ended well; None where it does not end so."""
-    said = [line for line in seen.tail if re.search(r"\w", line.text) and not TRACKER.match(line.text)]
+    said = [_whole(line) for line in seen.tail if re.search(r"\w", line.text) and not TRACKER.match(line.text)]
     if (tallied := _done_again(said[-_LAST:])) is not None:
         return GoodEnd(tallied, True)
     if said and _WHOLE.match(said[-1].text) and not (_IN_VAIN.search(said[-1].text) or bad_words(said[-1].text)):
@@ -160,6 +164,11 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
             listed = [row for row in rows if len(_CELLS.split(row.text)) >= _TABLE and _STATE.match(row.text)]
             return None if failed else GoodEnd(line, bool(listed))
     return None
+
+
+def _whole(line: Line) -> Line:
+    """The line, with the word before a bare number that was taken for a level: "ERROR: 0" is a count."""
+    return replace(line, text=line.raw.strip("# "), level="") if line.level and line.text.isdigit() else line
 
 
 def _as_few_as_may(text: str) -> bool | None:
@@ -199,7 +208,8 @@ def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:
     rows = []
     for each in reversed(others):
         alike = cells >= _ROW and len(_CELLS.split(each.text)) == cells
-        if each.text.split()[0] != lead and not alike and shape(each.text) != shape(line.text):
+        tallied = _TALLY.match(each.text) and _TALLY.match(line.text)
+        if each.text.split()[0] != lead and not alike and not tallied and shape(each.text) != shape(line.text):
             break
         rows.append(each)
     return rows
@@ -229,11 +239,18 @@ def falls_short(seen: FileSeen) -> bool:
     something was lost."""
     failed, again, _ = _sums(_counts(seen.tail[-_LAST:]))
     few = len(again) > 0 and sum(failed) > sum(again)
-    return few or _is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
+    return few or is_short(next((line.text for line in reversed(seen.tail) if re.search(r"\w", line.text)), ""))
 
 
 @lru_cache(1 << 6)
-def _is_short(said: str) -> bool:
+def is_short(said: str) -> bool:
+    """The same of a line."""
     if (few := _as_few_as_may(said)) is not None:
         return not few
-    return _FEWER.search(said) is not None or (_LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE)
+    if _WHOLE.match(said) and _LOST_ALL.search(ZERO.sub(" ", said)):
+        return True
+    for found in _FEWER.finditer(said):
+        part, whole = (int(found[each]) for each in found.groupdict() if found[each] is not None)
+        if part < whole:  # "72 pages of 8 volumes" tells of all
+            return True
+    return _LOST.search(said) is not None and len(_CELLS.split(said)) >= _TABLE

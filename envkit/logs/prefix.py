@@ -35,6 +35,7 @@ _LETTERS = {"E": "error", "W": "warning", "I": "info", "F": "fatal", "D": "debug
 _LEVELS = {
     "warn": "warning", "err": "error", "critical": "fatal", "severe": "fatal", "crit": "fatal",
     "trc": "trace", "dbg": "debug", "inf": "info", "wrn": "warning", "ftl": "fatal", "pnc": "fatal",
+    "trce": "trace", "dbug": "debug", "fail": "error",
 }  # fmt: skip
 _PROMPT = re.compile(
     r"\s{0,8}(?:(?:\([\w.-]{1,60}\) ?)?"

@@ -73,7 +73,7 @@ def goes_on(before: Iterable[Line], after: Sequence[Line]) -> int:
     return sum(shape(line.text) in known and not WATCHED.search(line.text) for line in after)
 
 
-def steady(after: Sequence[Line]) -> int:
+def steady(after: Iterable[Line]) -> int:
     """How many of some lines have the shape that most of them have: steps, rows, frames of a film, requests."""
     shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
     del shapes[()]

@@ -146,13 +146,15 @@ _LOUD = ("error", "fatal", "critical")
 _MANY, _APART = 3, 3  # kinds of failure, and lines between two of a list
 _RAISED_FIRST = re.compile(r"[\w.]{0,100}(?:Error|Exception|Warning)\b")
 _BEGIN, _SHAPE = 40, 4  # characters of a line of a list, and marks and words of its shape, that are compared
-# below the message of an error that nobody caught: frames of Node, Java and Julia, what Node says of the error, the
-# rest of a box of Terraform's, a hint of Rust's, and the end of a pipeline of GStreamer's
+# below the message of an error that nobody caught: frames of Node, Java, OCaml and Julia, what Node says of the error,
+# the rest of a box of Terraform's, a hint of Rust's, and the end of a pipeline of GStreamer's
 _REPORT = re.compile(
     r"\s{1,20}at \S.{0,300}[\d)]$|\s{1,20}\.{3} \d{1,4} more$|\s{1,20}at \S.{0,300} \{$"
     r"|\s{0,4}\[\d{1,3}\] \S.{0,300}\)$|\s{1,6}@ \S|Stacktrace:$|\s{1,8}code: 'ERR_|\}$"
     r"|[\u2502\u2575]|note: run with `RUST_BACKTRACE|Additional debug info|Setting pipeline to "
     r"|(?:ERROR: )?(?:from element /|pipeline doesn't want)"
+    r"|(?:Raised (?:by|at)|Re-raised at|Called from) \S"
+    r"|in expression starting at \S|(?:Effective GPU memory|Memory pool) usage: "
 )
 _HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
 _LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2

@@ -47,6 +47,8 @@ from envkit.logs.goes_on import (
     answers_behind,
     begun_again,
     carried_on,
+    concluded,
+    died_later,
     done_later,
     ends_badly,
     ends_process,
@@ -63,7 +65,7 @@ from envkit.logs.goes_on import (
     went_on_as_before,
     works_anew,
 )
-from envkit.logs.outcome import GoodEnd, falls_short, good_end
+from envkit.logs.outcome import GoodEnd, falls_short, good_end, is_short
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
 
 # what a program prints at each of its steps
@@ -150,6 +152,8 @@ _OF_TREE = re.compile(
 )  # what failed in a tree of steps
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
+_MESSAGE = 5  # lines of a message, behind its first, in which it says what was met
+_PANICKED = re.compile(r"thread '.{0,80}' (?:\(\d{1,10}\) )?panicked at \S")  # of Rust
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
 _HEADS = re.compile(r"(?i)(?:\w{1,20} ){0,3}(?:error|stderr|failure|cause|reason|caused by):\s?$")
 """A heading of who manages a part that failed, above what the part said."""
@@ -345,7 +349,10 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
         return False
     at = event.line.number
     after = {line.number: line for line in (*seen.head, *seen.tail) if line.number > at}
-    steps = went_on(event.line, seen, traces)
+    if any(line.level == "fatal" or _SHUTS.search(line.text) for line in after.values()):
+        return False
+    said = max((n for n, line in after.items() if line.text == event.line.text), default=at)
+    steps = [n for n in went_on(event.line, seen, traces) if n > said]
     again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > STEPS
     if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else STEPS):
         return False
@@ -370,25 +377,44 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
     Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
     """
-    if event.line.text.lstrip().startswith("what():"):  # what the C++ runtime prints when it ends the process
-        return False
     if _fell_silent(event.line, seen) or falls_short(seen) or OF_TESTS.search(event.signature.id):
         return False
     if is_of_failed_test(event.line, seen):
         return False
+    badly = ends_badly(event, events, seen)
+    if _is_last_word(event.line, traces, seen):
+        return not badly and any(asked(event, events, traces, seen) for asked in (replaced_by, works_anew))
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
     if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
         return True
-    general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end, served_later)
+    if died_later(event, events, traces, seen):
+        return True
+    general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end, served_later, concluded)
     if of_kill(event, events, traces, seen) or (
-        not ends_badly(event, events, seen) and any(asked(event, events, traces, seen) for asked in general)
+        not badly and any(asked(event, events, traces, seen) for asked in general)
     ):
         return True
     if stays(event) and event.line.level not in ("info", "debug"):
         return _handled(event, events, traces, seen)
     ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived, _ended_well)
     return any(asked(event, events, traces, seen) for asked in ways)
+
+
+def _is_last_word(line: Line, traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a line is what a runtime prints of the exception by which it ends a process or a thread: C++ behind
+    "what():", Rust below the place where it panicked, Python below an exception whose first line ends with a colon."""
+    if line.text.lstrip().startswith("what():"):
+        return True
+    above = [trace for trace in traces if _words_below(trace, line)]
+    if any(not (is_caught(first) or is_reported(first, seen)) for first in (chain_of(x, traces)[0] for x in above)):
+        return True
+    return any(each.number == line.number - 1 and _PANICKED.match(each.text) for each in seen.kept)
+
+
+def _words_below(trace: Traceback, line: Line) -> bool:
+    """Whether a line is of the message of an exception whose first line only introduces it."""
+    return 0 < line.number - trace.line.number <= _MESSAGE and trace.line.text.rstrip().endswith(":")
 
 
 def _child_outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -486,7 +512,9 @@ def _ended_so(event: Event, seen: FileSeen) -> bool:
     if event.role is not Role.ROOT or not tag or event.line.source == "kernel":
         return False
     mine = [line for line in (*seen.head, *seen.tail) if line.number > event.line.number and tag_of(line.text) == tag]
-    return bool(mine) and _WELL.search(mine[-1].text) is not None and not bad_end(mine[-1])
+    if not mine or bad_end(mine[-1]) or is_short(mine[-1].text):
+        return False
+    return _WELL.search(mine[-1].text) is not None
 
 
 def ended_badly_so(line: Line, seen: FileSeen) -> bool:
@@ -742,7 +770,9 @@ def _unrelated(later: Sequence[Traceback], event: Event, events: Sequence[Event]
         return False
     said = any(_OF_GPU.search(f"{trace.kind} {trace.message}") and not is_check(trace.message) for trace in mine)
     return not said and not any(
-        other.category not in INNOCENT and holds(trace, other.line) for trace in mine for other in events
+        other.category not in INNOCENT and (holds(trace, other.line) or _words_below(trace, other.line))
+        for trace in mine
+        for other in events
     )
 
 

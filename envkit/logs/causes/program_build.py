@@ -14,6 +14,7 @@ from envkit.logs.story import Story
 _SHARED = re.compile(r"/dev/shm|shared_memory|SharedMemory|\bshm\b")
 _SHM = "dataloader-shm-bus-error"
 _SMALL_SHM = re.compile(r"^(?:tmpfs|shm|none)\s+(?P<size>[\d.]{1,12}[KM])\s.{0,80}\s/dev/shm$")  # of df -h
+_BUS = re.compile(r"^Fatal Python error: Bus error")
 _PASSES = re.compile(r"multiprocessing[\\/](?:resource_sharer|reduction|reductions|queues)\.py")
 _CUT_OFF = re.compile(r"(?i)\btruncat(?:ed?|ing)\b|\b(?:cut off|shorter than|re-?wr(?:ote|itten)|shr(?:a|u)nk)\b")
 _OF_TESTS = ("the test ", "a test failed: ", "the hook ", "a checker of sources ")
@@ -98,7 +99,8 @@ def peer_of_small_shared_memory(story: Story, facts: Facts) -> Iterator[Hypothes
     why = f"a process that shares tensors went away, and /dev/shm has {size}"
     fix = "give the container more shared memory (docker run --shm-size=8g; an emptyDir of medium Memory)"
     decide = "df -h /dev/shm while it runs"
-    yield Hypothesis(_SHM, "container-config", Strength.LIKELY, (gone[-1].line, small), why, decide, fix, over=(OPEN,))
+    died = next((event.line for event in story.events if _BUS.search(event.line.text)), gone[-1].line)
+    yield Hypothesis(_SHM, "container-config", Strength.LIKELY, (died, small), why, decide, fix, over=(OPEN,))
 
 
 def crash_without_a_word(story: Story, facts: Facts) -> Iterator[Hypothesis]:
