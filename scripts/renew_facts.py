@@ -58,7 +58,8 @@ PACKAGES = (
     "accelerate", "auto-gptq", "autoawq", "bertopic", "bitsandbytes", "causal-conv1d", "chatterbox-tts",
     "compressed-tensors", "deepspeed", "demucs", "easyocr", "facenet-pytorch", "fairscale", "fastai", "fbgemm-gpu",
     "flair", "flash-attn", "flashinfer-python", "gptqmodel", "kornia", "liger-kernel", "lightning", "llmcompressor",
-    "lmdeploy", "mamba-ssm", "monai", "moshi", "open-clip-torch", "openai-whisper", "optimum", "peft",
+    "lmdeploy", "mamba-ssm", "monai", "moshi", "nvidia-modelopt", "open-clip-torch", "openai-whisper", "optimum",
+    "peft",
     "pyannote-audio", "pytorch-lightning", "segmentation-models-pytorch", "sentence-transformers", "sgl-kernel",
     "sglang", "speechbrain", "stable-baselines3", "tensordict", "timm", "torch-tensorrt", "torchao", "torchaudio",
     "torchcodec", "torchdata", "torchmetrics", "torchrec", "torchrl", "torchtext", "torchtitan", "torchtune",
@@ -244,15 +245,16 @@ def torch_of(metadata: str) -> tuple[str | None, str]:
         admitted = SpecifierSet()
     pythons = [f"3.{minor}" for minor in range(8, 16) if admitted.contains(f"3.{minor}.9")]
     lines = [one for one in requirements(metadata) if canonicalize_name(one.name) == "torch"]
-    found = set()
+    found, asks = set(), False
     for python in pythons or ["3.11"]:
         place = environment("x86_64", python)
         here = [str(one.specifier) for one in lines if one.marker is None or one.marker.evaluate(place)]
         found.add(",".join(sorted(filter(None, here))))
+        asks = asks or bool(here)
     if len(found) > 1:
         return None, "depends on the Python: " + " or ".join(sorted(one or "none" for one in found))
     only = found.pop()
-    return only, "" if only else "asks for any torch" if lines else "asks for no torch"
+    return only, "" if only else "asks for any torch" if asks else "asks for no torch"
 
 
 def _of_source(asked: Index, file: IndexFile) -> str:

@@ -101,3 +101,23 @@ def test_nvidias_wheels_of_two_commands(first: str, second: str, fires: bool) ->
     """The later command replaces those of the first, where no later one brings what fits both."""
     found = judged("package-rejected", "dockerfile", BESIDE.format(first=first, second=second), FACTS).findings
     assert [each.severity for each in found if "nvidia-" in each.message] == ([Severity.WARNING] if fires else [])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fires"),
+    [
+        ("torch --index-url https://download.pytorch.org/whl/cu121", "whisperx", True),  # whose newest torch is too old
+        ("torch", "whisperx", True),  # which holds torch from above
+        ("torch --index-url https://download.pytorch.org/whl/cu121", "whisperx==3.5.0", True),
+        ("torch", "whisperx==3.5.0", False),
+        ("torch", "--no-deps whisperx", False),
+        ("torch --index-url https://mirror.example/wheels", "whisperx", False),  # of which nobody knows what it holds
+        ("torch==2.8.0", "whisperx==3.8.6", False),
+        ("nvidia-modelopt", "torch==2.6.0", True),  # the newest of which brings today's torch
+        ("nvidia-modelopt==0.31.0", "torch==2.6.0", False),  # which asks for torch in an extra alone
+    ],
+)
+def test_a_torch_without_a_release_that_bounds_exclude(first: str, second: str, fires: bool) -> None:
+    """What its index gives today is known, and what it may give later too where bounds are held from above."""
+    text = f"FROM python:3.11\nRUN pip install {first}\nRUN pip install {second}\n"
+    assert bool(judged("torch-installed-twice", "dockerfile", text, FACTS).findings) is fires

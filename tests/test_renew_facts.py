@@ -98,7 +98,7 @@ def torch_of(*lines: str, python: str = ">=3.10") -> Any:
         (["torch>=2", "torch<2.9"], ("<2.9,>=2", "")),
         (["torch"], ("", "asks for any torch")),
         (["numpy"], ("", "asks for no torch")),
-        (['torch>=2; extra == "gpu"'], ("", "asks for any torch")),
+        (['torch>=2; extra == "gpu"'], ("", "asks for no torch")),
         (['torch==2.4.0; platform_machine == "aarch64"', 'torch==2.5; platform_machine != "aarch64"'], ("==2.5", "")),
         (['torch==2.4.0; sys_platform == "darwin"', 'torch==2.5.0; sys_platform == "linux"'], ("==2.5.0", "")),
         (["torch !!"], ("", "asks for no torch")),

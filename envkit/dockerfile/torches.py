@@ -124,6 +124,10 @@ def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, 
         if install.version and earlier and _replaces_nvidias(base, facts) and not _admits(row.torch, str(known)):
             open_ = Observed[str].lost(f"{install.span.place} takes the newest torch{row.torch}")
             return Torch(open_, open_, install.manager, install.span, install, there.python, install.prefix)
+    if row is not None and row.torch and exact is None and _surely_excluded(there, row.torch, facts):
+        open_ = Observed[str].lost(f"{install.span.place} takes the newest torch{row.torch}")
+        python = there.python if there is not None else Observed[str].lost("not known")
+        return Torch(open_, open_, install.manager, install.span, install, python, install.prefix)
     if row is None or exact is None:
         return None
     if not install.version and known is None and not _surely_older(there, exact[1], facts):
@@ -180,6 +184,27 @@ def _replaces_nvidias(base: Base, facts: Facts) -> bool:
     month = re.match(r"(\d{2}\.\d{2})-py3", base.tag)
     held = facts.milestone("ngc-keeps-torch").release  # of which nobody read what its constraints hold
     return base.repository.endswith("nvidia/pytorch") and month is not None and month[1] < held
+
+
+def _surely_excluded(there: Torch | None, specifier: str, facts: Facts) -> bool:
+    """Whether bounds exclude a torch that was installed without a release: the newest of its index, and what is newer.
+
+    An index of builds for a CUDA that no newer torch was made for stays as it is.
+    """
+    one = there.install if there is not None else None
+    if one is None or one.name != "torch" or not one.sure or one.manager not in ("pip", "uv"):
+        return False
+    variant = variant_of(one.index)
+    elsewhere = (one.index and not (variant or _default(one.index))) or one.extra_indexes or one.find_links
+    if elsewhere or one.version or one.specifier or one.url or one.locked or one.marker or nightly(one):
+        return False
+    newest = newest_for(one, variant or None, facts)
+    ended = bool(variant) and _parts(newest) < _parts(newest_for(one, None, facts))
+    later = not ended and allows(specifier, _TO_COME) is not False
+    return bool(newest) and allows(specifier, newest) is False and not later
+
+
+_TO_COME = "999.0"
 
 
 def _surely_older(there: Torch | None, version: str, facts: Facts) -> bool:

@@ -68,7 +68,10 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     if not known:
         skip_if(_chosen_by_another(torch), "another package brings the torch, and the base's CUDA is not known")
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
+    by = along.by if along is not None else None
     cuda, build, last = stack.said(torch.cuda), None, False
+    if not cuda and by is None and (newest := _of_newest(torch, known[0][2], dockerfile, facts)) is not None:
+        by, torch, cuda = torch.install, newest, stack.said(newest.cuda)
     skip_if(cuda == "cpu", "the torch is a build for the CPU")
     if not cuda:
         skip_if(_chosen_by_another(torch), "another package brings the torch, and no file determines which")
@@ -78,7 +81,18 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
         cuda, last = str(build.cuda), stack.is_last(build, torch, facts)
     # The stage with another CUDA than torch's is the one to speak of.
     chosen = next((one for one in known if stack.minor(one[2]) != stack.minor(cuda)), known[0])
-    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, along.by.name if along is not None else "", last)
+    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build, by.name if by is not None else "", last)
+
+
+def _of_newest(torch: Torch, base_cuda: str, dockerfile: Dockerfile, facts: Facts) -> Torch | None:
+    """The torch of the newest release of a package that is named without one, where it is for a later major of CUDA
+    than the base's: those to come are for no earlier one."""
+    one = torch.install
+    if one is None or not _chosen_by_another(torch) or one.version or one.specifier or not one.sure:
+        return None
+    found = stack.along_with(one, dockerfile, facts)
+    major = stack.major(stack.said(found.cuda)) if found is not None else ""
+    return found if major.isdigit() and int(major) > int(stack.major(base_cuda)) else None
 
 
 def _chosen_by_another(torch: Torch) -> bool:
@@ -333,7 +347,8 @@ def _release_of_index(torch: Torch) -> bool:
 def _named(torch: Torch) -> str:
     version, cuda = stack.said(torch.version), stack.said(torch.cuda)
     asked = torch.install.specifier if torch.install is not None and not _chosen_by_another(torch) else ""
-    text = f"torch {version}" if version else f"torch{asked}" if asked else "the newest torch"
+    free = "another torch" if _chosen_by_another(torch) else "the newest torch"
+    text = f"torch {version}" if version else f"torch{asked}" if asked else free
     return text if not cuda else f"{text} for the CPU" if cuda == "cpu" else f"{text} for CUDA {cuda}"
 
 

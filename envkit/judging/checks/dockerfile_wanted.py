@@ -240,7 +240,9 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     yield from refused
     skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
     asked, open_ = len(refused), ""
-    of_torch = {each.span.path for each in order if each.name == "torch"}  # the files with a line that asks for torch
+    # The files with a line that asks for torch, but for those that the base's is enough for.
+    kept = all(each.method == "base" for each in dockerfile.torches)
+    of_torch = {each.span.path for each in order if each.name == "torch" and not (kept and each.sure)}
     before: set[str] = set()
     for at, one in enumerate(order):
         first = one.name not in before
