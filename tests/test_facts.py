@@ -875,6 +875,8 @@ def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None
         assert not (row.asked_by and row.needs_gpu), row
         assert all(re.fullmatch(r"--[a-z_]+|[A-Z][A-Z0-9_]*\*?", word) for word in row.asked_by), row
         assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*(=0)?)?", word) for word in (row.forced_by, row.skipped_by)), row
+        assert row.arch_list in ("", "TORCH_CUDA_ARCH_LIST", "TCNN_CUDA_ARCHITECTURES"), row
+        assert row.torch or not row.arch_list, row
 
 
 # Questions of their own: imports that are judged as torch's, packages that ask for one torch, and launchers.

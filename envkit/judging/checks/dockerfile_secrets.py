@@ -275,6 +275,8 @@ def _real(value: str) -> bool:
 
 def _chosen(value: str) -> bool:
     """Whether a value is a password in clear text, long or not."""
+    if value.startswith("-"):  # another option
+        return False
     return not re.search(r"[$<{]", value) and not placeholder(value) and (looks_real(value) or looks_chosen(value))
 
 
