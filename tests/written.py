@@ -17,7 +17,8 @@ from functools import lru_cache
 
 import answers
 
-from envkit.dockerfile.files import FileText
+from envkit.dockerfile.context import ignored, rules
+from envkit.dockerfile.files import FileText, Project, folders
 from envkit.facts import Facts
 from envkit.model import Outcome, Result
 from envkit.static import CheckOptions, JudgedFile
@@ -43,6 +44,22 @@ class Beside:
     def read(self, path: str) -> FileText | str:
         """The file, or the reason that the real context gives for one that is not there."""
         return FileText(path, self.files[path]) if path in self.files else f"{path} is not in the build context"
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there."""
+        return name in self.files
+
+    def keeps_out(self, name: str) -> bool:
+        """Whether its .dockerignore says so."""
+        return ignored(name, rules(self.files.get(".dockerignore", "")))
+
+    def project(self) -> Project | None:
+        """The files as a whole project, where one is git's own: a checkout."""
+        if ".git/config" not in self.files:
+            return None
+        unseen, names = rules(self.files.get(".gitignore", "")), folders(self.files)
+        text, leaves_out = (lambda path: self.files.get(path, "")), (lambda path: ignored(path, unseen))
+        return Project("", "", names, frozenset(), text, leaves_out, self.keeps_out)
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a folder."""

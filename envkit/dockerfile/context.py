@@ -7,11 +7,11 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.dockerfile.files import LARGEST, MISSING, FileText
+from envkit.dockerfile.files import LARGEST, MISSING, FileText, Project
 from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.system import files
@@ -32,12 +32,14 @@ class Context:
     ``dockerfile`` is the Dockerfile, for a NAME.dockerignore beside it goes before the .dockerignore of the folder
     (Docker docs, "Build context").  Nothing outside of ``root`` is opened, and nothing that is no plain file; only
     where the build clones the very repository that ``root`` lies in is that one's checkout read.  ``repository`` is its
-    address and its folder where the caller knows them, else what git's configuration says.
+    address and its folder where the caller knows them, else what git's configuration says.  ``around`` finds the names
+    of the whole project, where the caller knows how.
     """
 
     root: Path
     dockerfile: Path | None = None
     repository: tuple[str, Path] | None = None
+    around: Callable[[Context], Project | None] | None = None
     _rules: tuple[Rule, ...] | None = field(default=None, init=False)
 
     def read(self, path: str) -> FileText | str:
@@ -92,6 +94,19 @@ class Context:
         """The same folder without a .dockerignore, which only a build heeds."""
         self._rules = ()
         return self
+
+    def project(self) -> Project | None:
+        """The project that the context belongs to, None where it is not known."""
+        return self.around(self) if self.around is not None else None
+
+    def has(self, name: str) -> bool:
+        """Whether the folder has it, or a link of that name."""
+        return os.path.lexists(self.root / name)
+
+    def keeps_out(self, name: str) -> bool:
+        """Whether the .dockerignore keeps a path out; a folder of which a line lets something in is there."""
+        let_in = any(rule.keeps and (rule.parts or rule.plain.startswith(f"{name}/")) for rule in self.rules())
+        return ignored(name, self.rules()) and not (let_in and (self.root / name).is_dir())
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the .dockerignore in force, read once."""

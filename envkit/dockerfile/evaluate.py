@@ -514,7 +514,9 @@ class _Reader:
         removals: list[Removal] = []
         if len(commands) == scripts.MOST:
             unread.append(Unread(f"the whole RUN at {instruction.span.place}", scripts.NO_END, instruction.span))
+        elsewhere = False  # whether what uv synchronises is an environment that only the build knows
         for command in commands:
+            elsewhere = elsewhere or uv.exports_unknown(command)
             state.tree.ran(command)
             new = conda.activated(command)
             if new is not None:
@@ -540,6 +542,8 @@ class _Reader:
             if self.asked > MOST_INSTALLS:
                 raise TooLarge(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
             placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
+            if elsewhere and command.program == "uv" and command.args[:1] in (("sync",), ("run",)):
+                placed = [replace(item, python="", prefix="") for item in placed]
             self._took(placed, state)
             installs.extend(placed)
         return made(commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread))

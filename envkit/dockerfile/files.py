@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from posixpath import join, normpath
+from collections.abc import Callable, Iterable, Iterator
+from posixpath import dirname, join, normpath
 from typing import Any, Protocol
 
 from envkit.records import dataclass
@@ -41,6 +42,41 @@ class FileText:
 
     path: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """All names of a project: ``context`` and ``own`` are the folders of the build context and of the Dockerfile below
+    its root, "" for the root itself.
+
+    ``paths`` are the files and folders, ``links`` those of them that are symbolic links.  ``text`` gives the text of a
+    file, "" for none; ``ignored`` says whether git ignores a path, ``kept_out`` whether the .dockerignore keeps a name
+    of the context out of it.
+    """
+
+    context: str
+    own: str
+    paths: frozenset[str]
+    links: frozenset[str]
+    text: Callable[[str], str]
+    ignored: Callable[[str], bool]
+    kept_out: Callable[[str], bool]
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file or folder, or may be behind a link."""
+        return path in self.paths or any(folder in self.links for folder in above(path))
+
+
+def folders(files: Iterable[str]) -> frozenset[str]:
+    """Files with all folders above them, the root's "" among them."""
+    return frozenset(path for file in files for path in (file, *above(file))) | {""}
+
+
+def above(path: str) -> Iterator[str]:
+    """The folders above a path, the nearest first, the root's "" last."""
+    while path:
+        path = dirname(path)
+        yield path
 
 
 class Files(Protocol):

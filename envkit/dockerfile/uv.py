@@ -206,6 +206,14 @@ def _version(text: str) -> str:
 # ---- projects
 
 
+def exports_unknown(command: Command) -> bool:
+    """Whether a command sets the environment of uv's project to what only the build knows: a command's output."""
+    given = command.assigns.get("UV_PROJECT_ENVIRONMENT")
+    exported = command.words[1:] if command.program == "export" else ()
+    told = any(not word.sure and word.raw.startswith("UV_PROJECT_ENVIRONMENT=") for word in exported)
+    return told or (given is not None and not given.sure)
+
+
 def _environment(command: Command, directory: str, given: options.ParsedOptions) -> str:
     """The environment that uv synchronises for the project in ``directory``."""
     place = _join(command.cwd, directory) if directory else command.cwd

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, assert_never
 
+from envkit.dockerfile import copied
 from envkit.dockerfile.bases import moves
 from envkit.dockerfile.evaluate import TooLarge
 from envkit.dockerfile.evaluate import read as read_dockerfile
@@ -15,6 +16,7 @@ from envkit.dockerfile.tree import Source
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, ValueState
+from envkit.records import replace
 from envkit.static import READ, CheckOptions, JudgedFile
 from envkit.static.kinds import KINDS
 from envkit.subjects.dockerfile import Dockerfile
@@ -77,6 +79,8 @@ def of_dockerfile(
         )
     except TooLarge as error:
         return JudgedFile(path, "dockerfile", unreadable=str(error))
+    if isinstance(context, copied.Within):
+        subject = replace(subject, lacking=copied.lacking(subject, context))
     results = judge.judge(subject, facts)
     if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
         results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
@@ -124,10 +128,11 @@ def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | N
     A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
     """
     from envkit.dockerfile.context import Context, content, folder_of
+    from envkit.static.whole import project
 
     named = check_options.context if kind == "dockerfile" else None
     if str(path) == "-":
-        return Context(named) if named else None
+        return Context(named, around=project) if named else None
     if named is None and kind == "dockerfile":
         data = content(str(path))
         named = folder_of(path, data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
@@ -135,5 +140,5 @@ def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | N
         whole = Path(os.path.abspath(path))
         if whole.parts[-3:-1] == (".github", "workflows"):
             named = Path(os.path.relpath(whole.parents[2]))
-    beside = Context(named or path.parent, path)
+    beside = Context(named or path.parent, path, around=project)
     return beside if kind == "dockerfile" else beside.whole()

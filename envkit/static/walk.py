@@ -64,10 +64,11 @@ def _kept(folder: Path, root: Path) -> Iterator[str]:
 
 def _by_hand(folder: Path) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _MADE and not _is_venv(os.path.join(place, name))]
+        folders[:] = [name for name in folders if not made(os.path.join(place, name))]
         for name in names:
             yield os.path.relpath(os.path.join(place, name), folder)
 
 
-def _is_venv(folder: str) -> bool:
-    return os.path.exists(os.path.join(folder, "pyvenv.cfg"))  # PEP 405
+def made(folder: str) -> bool:
+    """Whether tools made a folder: git's own, a cache, a virtual environment."""
+    return os.path.basename(folder) in _MADE or os.path.exists(os.path.join(folder, "pyvenv.cfg"))  # PEP 405

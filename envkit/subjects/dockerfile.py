@@ -217,6 +217,17 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacking:
+    """A file or folder that the step at ``span`` takes out of the build context, which does not have it: the
+    .dockerignore keeps it out (``kept_out``), or the project has none; ``near`` is where it has one of that name."""
+
+    source: str
+    span: Span
+    near: str = ""
+    kept_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One instruction of a stage: ``name`` is upper case ("RUN").
 
@@ -316,7 +327,8 @@ class Dockerfile:
     all installs that the image keeps, in order.  ``torches`` are all torches that it gets, in order: the last one
     stays.  ``unread`` are the files that would say more.  ``started`` is the Python that ENTRYPOINT and CMD start, None
     where they start none that is known.  ``gpus`` and ``driver`` are what the user says that it must run on.
-    ``problems`` are clauses for what BuildKit refuses, each with its place.
+    ``problems`` are clauses for what BuildKit refuses, each with its place.  ``lacking`` is what is copied out of the
+    context and not there; None where no project was read.
     The nine fields of the contract are ``base_image`` ... ``torch_install_method``; ``via`` names the line or fact.
     """
 
@@ -342,6 +354,7 @@ class Dockerfile:
     gpus: tuple[str, ...] = ()
     driver: str = ""
     problems: tuple[str, ...] = ()
+    lacking: tuple[Lacking, ...] | None = None
 
     @property
     def target(self) -> Stage:

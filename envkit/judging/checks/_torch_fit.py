@@ -70,12 +70,15 @@ def unreleased(version: str) -> bool:
 def other_cuda(mate: Install, torch: Installed, built: str = "") -> Incompatibility | None:
     """Whether torchvision or torchaudio is of another CUDA than its torch: by its local version, or as ``built``.
 
-    Source: torchvision's own check of the CUDA major at import.
+    Source: their own checks at import: torchvision's of the CUDA major, and torchaudio's (pytorch/audio at 15ea6216,
+    _check_cuda_version) of the minor as well.
     """
     from envkit.dockerfile.torches import cuda_of  # of files alone, and this module judges machines and images too
 
     mine, theirs = cuda_of(mate.local) or built, "" if torch.cuda.missing else torch.cuda.value or ""
-    if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
+    minor = mate.name == "torchaudio" and _compares_minors(mate.version) and "." in mine and "." in theirs
+    parts = 2 if minor else 1
+    if not mine or not theirs or mine.split(".")[:parts] == theirs.split(".")[:parts]:
         return None
     names = ["the CPU" if cuda == "cpu" else f"CUDA {cuda}" for cuda in (mine, theirs)]
     return Incompatibility(
@@ -83,6 +86,12 @@ def other_cuda(mate: Install, torch: Installed, built: str = "") -> Incompatibil
         "take both from one index",
         {names[0]: mate.span.place, names[1]: torch.cuda.via},
     )
+
+
+def _compares_minors(version: str) -> bool:
+    """Whether a release of torchaudio is one that compares, and whose builds are those of its torch."""
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return (2, 0) <= release < (2, 9)
 
 
 def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompatibility | None:

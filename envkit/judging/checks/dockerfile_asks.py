@@ -72,6 +72,8 @@ def apt_install_asks(dockerfile: Dockerfile) -> Iterator[Finding]:
 _ASKING_FOR_ZONE = frozenset({"ubuntu18.04", "ubuntu20.04", "ubuntu22.04"})
 # Packages that bring tzdata there: Tcl's library requires it (libtcl8.6).
 _WITH_ZONES = options.names("tzdata python3-tk tk tk-dev tcl tcl-dev")
+# The values of DEBIAN_FRONTEND with which debconf asks: its default, and those of a person at a terminal.
+_ASKING = frozenset({"", "dialog", "readline", "teletype", "text", "editor"})
 _ANSWERED = pattern(r"DEBIAN_FRONTEND|DEBCONF|debconf|/etc/(?:localtime|timezone)|noninteractive", re.IGNORECASE)
 
 
@@ -81,14 +83,19 @@ def _zones(steps: Sequence[Step], base: Base, told: set[Span]) -> Iterator[Findi
         return
     for step in steps:
         copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
-        if copied or _ANSWERED.search(step.value) or "DEBIAN_FRONTEND" in step.env or step.unread:
+        named = [one for one in step.settings if one.name == "DEBIAN_FRONTEND" and step.name in ("ENV", "ARG")]
+        if any(not one.sure or one.value is None for one in named):
+            return
+        if copied or (not named and _ANSWERED.search(step.value)) or step.unread:
             return
         for command, own in installs_of(step) if step.name == "RUN" else ():
-            apt = command.program in _APT and command.sure and "DEBIAN_FRONTEND" not in command.env
+            apt = command.program in _APT and command.sure
             one = next((one for one in own if one.manager == "apt" and one.name in _WITH_ZONES and one.sure), None)
             fed = command.after in ("|", "|&") or command.heredoc or any(r.op[:1] == "<" for r in command.redirects)
             if not apt or one is None or fed:
                 continue
+            if command.env.get("DEBIAN_FRONTEND", "") not in _ASKING:
+                return  # it is there from now on
             if command.span not in told:
                 told.add(command.span)
                 brings = "tzdata" if one.name == "tzdata" else f"tzdata, which {one.name} brings,"

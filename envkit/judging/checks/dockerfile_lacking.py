@@ -290,3 +290,28 @@ def _on_pytorchs_alone(one: Install) -> bool:
     """Whether pip surely looks a package up on PyTorch's index and nowhere else."""
     plain = one.manager == "pip" and one.sure and not (one.url or one.constraint or one.marker or one.locked)
     return plain and bool(_PYTORCHS.search(one.index)) and not (one.extra_indexes or one.find_links)
+
+
+# ---------------------------------------------------------------- what is copied
+
+
+def copied_file_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """What is copied out of the build context is there.  Source: BuildKit 0.13 and Docker Engine 26.1.5, tried with
+    files, folders, patterns, links and a .dockerignore: `failed to compute cache key: ... not found`."""
+    need_stages(dockerfile)
+    skip_if(dockerfile.lacking is None, "no checkout was read that the Dockerfile belongs to")
+    for each in dockerfile.lacking or ():
+        if each.kept_out:
+            yield error(
+                f"the .dockerignore keeps {each.source} out of the build context, so that the build ends here",
+                each.span,
+                fix="let it in by a line with `!` at the end of the .dockerignore, or do not copy it",
+            )
+            continue
+        there = f"; it has {each.near}" if each.near else ""
+        yield error(
+            f"{each.source} is not in the project{there}, and nothing says that it is made before, so that the build "
+            "ends here",
+            each.span,
+            fix=f"copy {each.near}" if each.near else "add it to the repository, or let a step of the build make it",
+        )

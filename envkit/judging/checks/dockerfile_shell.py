@@ -109,7 +109,7 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
             exports = outer <= _KEEPS and "export" in outer and words - outer <= _ONLY_SAY
             fix = (
                 "write ENV in place of RUN export" if exports
-                else "write WORKDIR in place of RUN cd" if words == {"cd"}
+                else "write WORKDIR in place of RUN cd" if words in ({"cd"}, {"cd", "pwd"})
                 else "source it in each RUN that needs it, or set what it sets by ENV" if _only_sets_up(step)
                 else "make a link in place of RUN alias: `ln -s`" if words == {"alias"}
                 else "write it into each RUN that needs it" if words <= _OF_THE_SHELL or _only_for_itself(step)
@@ -117,6 +117,8 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
             )  # fmt: skip
             if fix:
                 yield warning(_ends(step), step.span, fix=fix)
+            elif words == {"pwd"}:
+                yield warning("`pwd` alone changes nothing", step.span, fix="remove it")
             elif len(step.commands) == 1 and _only_a_shell(step.commands[0], step):
                 what = (
                     f"`{step.value.strip()[:60]}` starts a shell that a build gives no input, so that it does nothing"

@@ -1,0 +1,54 @@
+"""The project around a build context: all its names, and what git ignores there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from envkit.dockerfile.context import Context, content
+from envkit.dockerfile.files import Project, folders
+from envkit.static.ignored import Ignored, repository
+from envkit.static.walk import made
+
+MOST_PATHS = 50_000  # of one project; what a larger one lacks is not asked
+
+
+def project(context: Context) -> Project | None:
+    """The checkout that a context lies in; None outside of one, and for one of more than MOST_PATHS names."""
+    top = repository(context.root)
+    if top is None:
+        return None
+    files: list[str] = []
+    links: set[str] = set()
+    for place, within, names in os.walk(top):
+        within[:] = [name for name in within if not made(os.path.join(place, name))]
+        here = os.path.relpath(place, top)
+        for name in (*within, *names):
+            path = os.path.normpath(os.path.join(here, name))
+            files.append(path)
+            if os.path.islink(os.path.join(place, name)):
+                links.add(path)
+        if len(files) > MOST_PATHS:
+            return None
+    rules = Ignored(top)
+    return Project(
+        below(context.root, top),
+        below(context.dockerfile.parent if context.dockerfile is not None else context.root, top),
+        folders(files),
+        frozenset(links),
+        lambda path: "" if path in links else text(top / path),
+        lambda path: rules.is_ignored(path, folder=False) or rules.is_ignored(path, folder=True),
+        context.keeps_out,
+    )
+
+
+def below(folder: Path, top: Path) -> str:
+    """A folder as named from the one at the top, "" for that itself."""
+    named = os.path.relpath(os.path.realpath(folder), os.path.realpath(top))
+    return "" if named == "." else named
+
+
+def text(path: Path) -> str:
+    """The text of a plain file, "" of any other."""
+    data = content(str(path))
+    return data.decode("utf-8", "replace") if isinstance(data, bytes) else ""
