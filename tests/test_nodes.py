@@ -94,7 +94,7 @@ def test_no_file_takes_long(text: str) -> None:
     roots = documents(text, "f")
     if isinstance(roots, tuple):
         template_line(roots)
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 20  # what blows up takes hours
 
 
 def test_json_may_hold_comments_and_trailing_commas() -> None:
@@ -112,7 +112,7 @@ def test_json_may_hold_comments_and_trailing_commas() -> None:
 def test_no_json_takes_long(text: str) -> None:
     begin = time.process_time()
     json_with_comments(text, "f")
-    assert time.process_time() - begin < 3
+    assert time.process_time() - begin < 20
 
 
 @given(st.text(alphabet=st.sampled_from("{}[]:,-&*<>?|#'\"\n\t ab~!%@`$/\\0\u0085\ud800"), max_size=60))
