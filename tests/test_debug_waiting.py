@@ -30,16 +30,28 @@ Debugged = Callable[..., tuple[DebugReport, list[str]]]
 
 @pytest.fixture
 def debugged(tmp_path: Path) -> Debugged:
-    """Runs ``envkit debug --ranks`` on two ranks that are suspected after 3 seconds; the report, and what was said."""
+    """Runs ``envkit debug --ranks`` on two ranks that are suspected after 3 seconds; the report, and what was said.
+
+    The ranks go on ``until`` that was said.
+    """
     launcher = tmp_path / "launcher.py"
     launcher.write_text(LAUNCHER)
 
-    def run(case: str, seconds: float, stage_s: float = 90.0, **more: bool) -> tuple[DebugReport, list[str]]:
+    def run(
+        case: str, seconds: float, stage_s: float = 90.0, until: str = "", **more: bool
+    ) -> tuple[DebugReport, list[str]]:
         said: list[str] = []
-        command = (torches.PYTHON, str(launcher), str(PROGRAM), case, str(seconds))
+        seen = tmp_path / "seen"
+
+        def hear(line: str) -> None:
+            said.append(line)
+            if until and until in line:
+                seen.touch()
+
+        command = (torches.PYTHON, str(launcher), str(PROGRAM), case, str(seconds), *([str(seen)] if until else ()))
         request = debug.DebugRequest(command, 200.0, stage_s, 0.0, hang_after_s=3.0, folder=tmp_path / "out", **more)
         with ends():
-            return debug.run(request, job.LocalMachine(), facts.load(), said.append), said
+            return debug.run(request, job.LocalMachine(), facts.load(), hear), said
 
     return run
 
@@ -57,7 +69,7 @@ def debugged(tmp_path: Path) -> Debugged:
 def test_a_rank_that_will_come_is_suspected_live_and_observed_to_its_end(
     debugged: Debugged, case: str, word: str
 ) -> None:
-    made, said = debugged(case, 14.0 if case == "sleeps" else 8.0)
+    made, said = debugged(case, 14.0 if case == "sleeps" else 8.0, 300.0, "the ranks go on, after they stood still")
     assert (made.verdict, made.cause, made.exit) == (Verdict.CLEAN, "", 0), (made.cause, said)
     waits = r"rank 0 waits for other ranks at \S*waiting_ranks\.py:\d+ in main"
     does = rf"rank 1 {word} at \S*waiting_ranks\.py:\d+ in \w+"

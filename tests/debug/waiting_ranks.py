@@ -1,6 +1,7 @@
 """Two ranks over gloo of which rank 1 does something for long, named by the first argument, while rank 0 waits for it.
 
-The second argument is for how many seconds.  ``deadlock`` is two ranks of which each waits for a message of the other.
+The second argument is for how many seconds; then both go on until the file of the third one is there.  ``deadlock`` is
+two ranks of which each waits for a message of the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 CASE, SECONDS = sys.argv[1], float(sys.argv[2])
 END = time.monotonic() + SECONDS
+SEEN = Path(sys.argv[3]) if len(sys.argv) > 3 else None
 
 
 class Slow:
@@ -98,6 +100,11 @@ def main() -> None:
     elif rank == 1:
         busy(folder)
     dist.all_reduce(torch.ones(4))
+    seen = torch.tensor(SEEN is None, dtype=torch.int32)
+    while not seen.item():
+        time.sleep(0.2)
+        seen.fill_(SEEN is not None and rank == 0 and SEEN.exists())
+        dist.all_reduce(seen)
 
 
 main()
