@@ -46,11 +46,32 @@ def main() -> None:
         if podman:
             gone = _removed_by(podman, container)
         else:
-            gone = _removed(container, absent=lost)
-            _removed(holder_of(container), absent=True)
+            gone = all([_removed(container, absent=lost), _removed(holder_of(container), absent=True)])
         if gone:
-            return
+            break
         time.sleep(2.0 if lost else 0.5)
+    if not podman:
+        _remove_volumes()
+
+
+def _remove_volumes() -> None:
+    """Removes the volumes of runs that no container has.
+
+    A holder that the engine was removing when envkit was killed leaves its volumes to the other container, which may
+    be gone by then.  A volume that is being made has its container at once.
+    """
+    import docker.errors
+
+    from envkit.engine.endpoint import client, endpoint
+    from envkit.engine.held import RUN_LABEL
+    from envkit.errors import EnvkitError
+
+    try:
+        api = client(endpoint(os.environ), 60).api
+        for volume in api.volumes(filters={"label": f"{RUN_LABEL}=1", "dangling": True})["Volumes"] or ():
+            api.remove_volume(volume["Name"])
+    except (docker.errors.DockerException, OSError, EnvkitError):
+        return  # the engine is not there, or somebody else removes them
 
 
 def _removed_by(podman: str, container: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from packaging.specifiers import SpecifierSet
+
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks import _cuda_stack as stack
@@ -53,6 +55,9 @@ def excluding(
                 severity = Severity.WARNING
                 message = f"{_asks(second, shared)}, so that {second.one.manager} puts its own in the place of what "
                 message += f"{first.named} asks for: {_told(first, shared)}"
+                if first.named.startswith("torch ") and (gone := _gone(first, second)):
+                    severity = Severity.ERROR
+                    message += f"; `import torch` then finds no {gone}"
             else:
                 continue
             yield found(
@@ -85,6 +90,23 @@ def _apart(one: str, other: str) -> bool:
         if bound and exact.startswith("==") and allows(bound, exact[2:]) is False:
             return True
     return False
+
+
+def _gone(first: _Needs, second: _Needs) -> str:
+    """The library of cuDNN that torch is linked to where the other framework brings another major, whose library bears
+    another name; "" where it stays.
+
+    ``readelf -d libtorch_cuda.so`` of torch 2.6.0 says NEEDED libcudnn.so.9.
+    """
+    for name, asked in first.requires.items():
+        if name.startswith("nvidia-cudnn-"):
+            mine = int(stack.major(asked.removeprefix("==")))
+            for bound in SpecifierSet(second.requires.get(name, "")):
+                theirs = int(stack.major(bound.version))
+                least = bound.operator in ("==", "~=", ">=", ">")
+                if (least and theirs > mine) or (bound.operator in ("==", "~=") and theirs < mine):
+                    return f"libcudnn.so.{mine}"
+    return ""
 
 
 def _of_others(order: Sequence[Install], facts: Facts) -> Iterator[_Needs]:
