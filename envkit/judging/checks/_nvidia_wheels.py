@@ -96,7 +96,7 @@ def _gone(first: _Needs, second: _Needs) -> str:
     """The library of cuDNN that torch is linked to where the other framework brings another major, whose library bears
     another name; "" where it stays.
 
-    ``readelf -d libtorch_cuda.so`` of torch 2.6.0 says NEEDED libcudnn.so.9.
+    ``readelf -d libtorch_cuda.so`` says that it is needed, by the name that has the major.
     """
     for name, asked in first.requires.items():
         if name.startswith("nvidia-cudnn-"):
