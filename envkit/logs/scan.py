@@ -482,7 +482,8 @@ class _Walk:
             shape = hot[shapes[index]]
             due = shapes[index] in self._due
             shape.times += 0 if due else times
-            at = yield from self._read_owed(lines, numbers, at, index)
+            if self.owed:
+                at = yield from self._read_owed(lines, numbers, at, index)
             sooner = self._sooner()
             often = shape.times > _EXACT_TIMES // sooner and not due
             if often and _passed(shape, lines[index], numbers[index], sooner, times):
@@ -538,7 +539,8 @@ class _Walk:
         at = index = upto = 0
         for place in wanted:
             index, upto = index + block.count(b"\n", upto, place), place
-            at = yield from self._read_owed(lines, numbers, at, index)
+            if self.owed:
+                at = yield from self._read_owed(lines, numbers, at, index)
             yield from self._read_find(lines, numbers, at, index, self._sooner() > 1)
             at = index + 1
         yield from self._read_rest(lines, numbers, at)
