@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from envkit.dockerfile.context import Context, content
@@ -36,7 +37,7 @@ def project(context: Context) -> Project | None:
         below(context.dockerfile.parent if context.dockerfile is not None else context.root, top),
         folders(files),
         frozenset(links),
-        lambda path: "" if path in links else text(top / path),
+        cache(lambda path: "" if path in links else text(top / path)),  # asked for each name that is not there
         lambda path: rules.is_ignored(path, folder=False) or rules.is_ignored(path, folder=True),
         context.keeps_out,
     )

@@ -36,16 +36,7 @@ class _Seen:
 def watch(tell: Callable[[str, dict[str, Any]], None]) -> None:
     """Begins at torch's import; tells the events "unfinite" and, of an exception that autograd raises, "edited"."""
     _Seen.tell = tell
-    importlib.import_module("envkit_companion").AfterImport(
-        {"torch": lambda module: envkit_steps.guarded_call(_begin, module)}
-    )
-    before = sys.excepthook
-
-    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        envkit_steps.guarded_call(_failed, str(error))
-        before(kind, error, trace)
-
-    sys.excepthook = uncaught
+    envkit_steps.around_torch(_begin, _failed)
 
 
 def _begin(torch: ModuleType) -> None:
@@ -121,7 +112,7 @@ def _unbounded(value: Any) -> Iterator[bool]:
             yield from _unbounded(each)
 
 
-def _failed(message: str) -> None:
-    if (told := _CHANGED.search(message)) and _Seen.tell is not None:
+def _failed(error: BaseException, trace: TracebackType | None) -> None:
+    if (told := _CHANGED.search(str(error))) and _Seen.tell is not None:
         for frames in list(_Seen.edits.get((told[1], told[2]), {}).values())[: -_MOST_TOLD - 1 : -1]:
             _Seen.tell("edited", {"frames": frames})

@@ -34,16 +34,7 @@ class _Here:
 def watch(tell: Callable[[str, dict[str, Any]], None]) -> None:
     """Begins at torch's import; an exception that ends the program is told as the event "placed"."""
     _Here.tell = tell
-    importlib.import_module("envkit_companion").AfterImport(
-        {"torch": lambda module: envkit_steps.guarded_call(_begin, module)}
-    )
-    before = sys.excepthook
-
-    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        envkit_steps.guarded_call(_failed, error, trace)
-        before(kind, error, trace)
-
-    sys.excepthook = uncaught
+    envkit_steps.around_torch(_begin, _failed)
 
 
 def _begin(torch: ModuleType) -> None:

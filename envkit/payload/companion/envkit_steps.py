@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, ModuleType
+    from types import FrameType, ModuleType, TracebackType
 
 envkit_loops: Any = importlib.import_module("envkit_loops")  # beside this file, wherever the command runs
 KINDS = ("loop", "backward", "batch", "optimizer")  # a later kind replaces an earlier one
@@ -124,6 +124,20 @@ def guarded_call(what: Callable[..., Any], *arguments: Any) -> Any:
         if _Marks.failed is not None:
             _Marks.failed(f"{getattr(what, '__name__', 'a step')}: {type(error).__name__}: {error}"[:300])
         return None
+
+
+def around_torch(
+    begin: Callable[[ModuleType], None], failed: Callable[[BaseException, TracebackType | None], None]
+) -> None:
+    """Calls ``begin`` with torch after its import, and ``failed`` with the exception that ends the program."""
+    importlib.import_module("envkit_companion").AfterImport({"torch": lambda module: guarded_call(begin, module)})
+    before = sys.excepthook
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        guarded_call(failed, error, trace)
+        before(kind, error, trace)
+
+    sys.excepthook = uncaught
 
 
 def _mark(of: str, optimizer: Any = None) -> None:
