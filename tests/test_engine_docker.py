@@ -27,7 +27,7 @@ from processes import named
 
 from envkit.engine import BaseRequest, BuildRequest, BuiltImage, CannotStart, ResolvedBase, reaper
 from envkit.engine.docker import DockerEngine
-from envkit.engine.held import RUN_LABEL
+from envkit.engine.held import OWNER_LABEL, RUN_LABEL
 from envkit.engine.leftovers import abandoned, pid_space, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import read
@@ -569,7 +569,9 @@ def test_the_tests_of_signals_hold_where_sigint_is_ignored() -> None:
 def test_a_container_that_the_engine_makes_after_envkit_was_killed_goes_too(image: str, killed: bool) -> None:
     api = docker.from_env().api
     name = f"envkit-test-{uuid.uuid4().hex[:12]}"
-    left_over = api.create_volume(labels={RUN_LABEL: "1"})["Name"]  # as by a holder that was being removed
+    labels = [{RUN_LABEL: "1", OWNER_LABEL: owner} for owner in (name, "envkit-test-other")]
+    # as by a holder that was being removed, and as for a container of another run that is about to be made
+    left_over, others = (api.create_volume(labels=each)["Name"] for each in labels)
     with subprocess.Popen(reaper.command(name), stdin=subprocess.PIPE) as waiting:
         assert waiting.stdin is not None
         if not killed:
@@ -582,10 +584,11 @@ def test_a_container_that_the_engine_makes_after_envkit_was_killed_goes_too(imag
     for entry in left:
         api.remove_container(entry["Id"], v=True, force=True)
     assert len(left) == (0 if killed else 1)
-    stays = [each["Name"] for each in api.volumes(filters={"name": left_over})["Volumes"] or []]
+    listed = {each["Name"] for each in api.volumes(filters={"label": RUN_LABEL})["Volumes"] or []}
+    stays = {left_over, others} & listed
     for volume in stays:
         api.remove_volume(volume)
-    assert not (killed and stays)
+    assert stays == ({others} if killed else {left_over, others})
 
 
 def test_container_that_was_never_started_goes_with_the_next_run() -> None:

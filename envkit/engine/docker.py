@@ -55,7 +55,7 @@ from envkit.engine import (
     wire,
 )
 from envkit.engine.endpoint import SOCKET, api_version, client, endpoint
-from envkit.engine.held import RUN_LABEL, TREE_LABEL
+from envkit.engine.held import OWNER_LABEL, RUN_LABEL, TREE_LABEL
 from envkit.engine.leftovers import DRAFT, abandoned, new_draft, stale_drafts
 from envkit.engine.output import Output
 from envkit.engine.sdk import asking, docker, requests
@@ -567,7 +567,7 @@ class DockerEngine:
             with asking():
                 host = api.create_host_config(
                     **self._bounds({"/tmp": _tmp_size(memory)}),
-                    mounts=[docker.types.Mount(WORK, None, "volume", labels=own)],
+                    mounts=[docker.types.Mount(WORK, None, "volume", labels={**own, OWNER_LABEL: name})],
                 )
                 words: dict[str, Any] = {"name": name, "labels": own, "entrypoint": "", "user": "0:0"}
                 words |= {"working_dir": WORK, "healthcheck": {"test": ["NONE"]}}
@@ -595,15 +595,17 @@ class DockerEngine:
         own = (str(self._info.get("OSType", "")), str(self._info.get("Architecture", "")))
         held.same_platform(image, self._facts(image), *own)
 
-    def _hold(self, name: str, image: str, volumes: Sequence[str], copied: Sequence[str]) -> str:
-        """Makes a container that is never started, for its files.  It has the payload's folder and the engine's copies
-        of what the image holds at ``copied`` as volumes of its own; nothing is copied for its other ``volumes``."""
+    def _hold(self, container: str, image: str, volumes: Sequence[str], copied: Sequence[str]) -> str:
+        """Makes the holder of ``container``, which is never started, for its files.  It has the payload's folder and
+        the engine's copies of what the image holds at ``copied`` as volumes of its own; nothing is copied for its other
+        ``volumes``."""
         api, own = self._client.api, {RUN_LABEL: "1"}
+        name, of_it = reaper.holder_of(container), {**own, OWNER_LABEL: container}
         with asking():
             host = api.create_host_config(
                 network_mode="none",
                 tmpfs={path: "" for path in volumes if path not in copied},
-                mounts=[docker.types.Mount(path, None, "volume", labels=own) for path in (_PAYLOAD_DIR, *copied)],
+                mounts=[docker.types.Mount(path, None, "volume", labels=of_it) for path in (_PAYLOAD_DIR, *copied)],
             )
             made = api.create_container(image, ["true"], name=name, entrypoint="", labels=own, host_config=host)
         return str(made["Id"])
@@ -625,15 +627,15 @@ class DockerEngine:
         except tarfile.TarError:  # an entry that goes beyond what was read
             return True
 
-    def _laid(self, name: str, image: str, payload: bytes) -> tuple[str, list[str]]:
-        """A container called ``name`` whose volumes another is to have read-only: the payload's folder and the VOLUMEs
-        that the image has files for; and the image's other VOLUMEs.
+    def _laid(self, container: str, image: str, payload: bytes) -> tuple[str, list[str]]:
+        """A container whose volumes the one called ``container`` is to have read-only: the payload's folder and the
+        VOLUMEs that the image has files for; and the image's other VOLUMEs.
 
         The engine puts files into no volume that the container itself may only read, hence a container to lay them in.
         """
         declared = held.volumes(image, self._facts(image))
         volumes = [path for path in declared if path not in (_PAYLOAD_DIR, "/tmp", "/dev/shm")]
-        holder = self._hold(name, image, volumes, ())
+        holder = self._hold(container, image, volumes, ())
         copied = [path for path in volumes if self._has_files(holder, path)]
         if len(copied) > _MOST_COPIED:
             raise Undecided(
@@ -642,8 +644,8 @@ class DockerEngine:
                 "declare VOLUMEs for data alone, or the one folder that holds them all",
             )
         if copied:
-            self._discard(name)
-            holder = self._hold(name, image, volumes, copied)
+            self._discard(reaper.holder_of(container))
+            holder = self._hold(container, image, volumes, copied)
         with asking():
             self._client.api.put_archive(holder, _PAYLOAD_DIR, _payload_tar(payload))
         return holder, [path for path in volumes if path not in copied]
@@ -662,7 +664,7 @@ class DockerEngine:
         bound = [_mount(at, path, writable=False) for at, path in (mounts or {}).items()]
         api = self._client.api
         memory = int(self._info.get("MemTotal") or 0)
-        holder, empty = self._laid(reaper.holder_of(name), image, payload)
+        holder, empty = self._laid(name, image, payload)
         written = dict.fromkeys((path for path in empty if path not in (mounts or {})), _VOLUME_SIZE)
         written["/tmp"] = _tmp_size(memory)
         with asking():

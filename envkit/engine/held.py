@@ -10,6 +10,7 @@ from envkit.engine import DeclaredStart
 from envkit.errors import Undecided, one_line
 
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
+OWNER_LABEL = "io.envkit.container"  # on a volume of such a run: the name of the container it is made for
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
 _MOST_VOLUMES = 64  # of one image; public ones declare up to five

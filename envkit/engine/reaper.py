@@ -51,24 +51,24 @@ def main() -> None:
             break
         time.sleep(2.0 if lost else 0.5)
     if not podman:
-        _remove_volumes()
+        _remove_volumes(container)
 
 
-def _remove_volumes() -> None:
-    """Removes the volumes of runs that no container has.
+def _remove_volumes(container: str) -> None:
+    """Removes what is left of the volumes that were made for ``container``, of which it and its holder are gone.
 
     A holder that the engine was removing when envkit was killed leaves its volumes to the other container, which may
-    be gone by then.  A volume that is being made has its container at once.
+    be gone by then.  Those of other runs stay: the engine makes a volume before the container that takes it.
     """
     import docker.errors
 
     from envkit.engine.endpoint import client, endpoint
-    from envkit.engine.held import RUN_LABEL
+    from envkit.engine.held import OWNER_LABEL
     from envkit.errors import EnvkitError
 
     try:
         api = client(endpoint(os.environ), 60).api
-        for volume in api.volumes(filters={"label": f"{RUN_LABEL}=1", "dangling": True})["Volumes"] or ():
+        for volume in api.volumes(filters={"label": f"{OWNER_LABEL}={container}", "dangling": True})["Volumes"] or ():
             api.remove_volume(volume["Name"])
     except (docker.errors.DockerException, OSError, EnvkitError):
         return  # the engine is not there, or somebody else removes them
