@@ -16,7 +16,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.judging import doubts, judge
 from envkit.model import Coverage, Outcome, Report, Result, Subject
-from envkit.static import READ, CheckOptions, JudgedFile, ignores
+from envkit.static import READ, CheckOptions, JudgedFile, ignores, whole
 from envkit.static.judged import READERS, context_of, of_text
 from envkit.static.kinds import BY_TEXT, KINDS, by_name, by_text
 from envkit.static.settings import Settings
@@ -66,6 +66,7 @@ def check(files: Sequence[tuple[Path, str]], check_options: CheckOptions, settin
 
     Many files are shared out to as many processes as there are processors; none of them outlives this one.
     """
+    whole.forget()
     facts = tables.load()
     workers = min(len(os.sched_getaffinity(0)), len(files) // _ALONE)
     if workers < 2:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from envkit.dockerfile.context import Context, content
 from envkit.dockerfile.files import Project, folders
@@ -14,11 +16,15 @@ from envkit.static.walk import made
 MOST_PATHS = 50_000  # of one project; what a larger one lacks is not asked
 
 
-def project(context: Context) -> Project | None:
-    """The checkout that a context lies in; None outside of one, and for one of more than MOST_PATHS names."""
-    top = repository(context.root)
-    if top is None:
-        return None
+class _Checkout(NamedTuple):
+    files: frozenset[str]
+    links: frozenset[str]
+    text: Callable[[str], str]
+    ignored: Callable[[str], bool]
+
+
+@lru_cache(1)
+def _checkout(top: Path) -> _Checkout | None:
     files: list[str] = []
     links: set[str] = set()
     for place, within, names in os.walk(top):
@@ -32,13 +38,29 @@ def project(context: Context) -> Project | None:
         if len(files) > MOST_PATHS:
             return None
     rules = Ignored(top)
-    return Project(
-        below(context.root, top),
-        below(context.dockerfile.parent if context.dockerfile is not None else context.root, top),
+    return _Checkout(
         folders(files),
         frozenset(links),
         cache(lambda path: "" if path in links else text(top / path)),  # asked for each name that is not there
         lambda path: rules.is_ignored(path, folder=False) or rules.is_ignored(path, folder=True),
+    )
+
+
+def forget() -> None:
+    """Has the next file's checkout walked anew; before, that of the file before it is taken to be as it was."""
+    _checkout.cache_clear()
+
+
+def project(context: Context) -> Project | None:
+    """The checkout that a context lies in; None outside of one, and for one of more than MOST_PATHS names."""
+    top = repository(context.root)
+    found = _checkout(top) if top is not None else None
+    if top is None or found is None:
+        return None
+    return Project(
+        below(context.root, top),
+        below(context.dockerfile.parent if context.dockerfile is not None else context.root, top),
+        *found,
         context.keeps_out,
     )
 
