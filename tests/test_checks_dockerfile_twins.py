@@ -130,7 +130,14 @@ ARCHICONDA = (
         (MAJOR, FIRST + "RUN pip3 install -U torch\n", FIRST + "RUN pip3 install torch\n"),
         (MAJOR, FIRST + "RUN pip3 install -U 'torch>=2'\n", FIRST + "RUN pip3 install 'torch>=2' numpy\n"),
         (MAJOR, RUNTIME + PLAIN, FIRST.replace("torch -", "torch==2.1.0 -") + PLAIN),
-        ("unpinned-torch", RUNTIME + "RUN pip3 install torch~=2.1\n", RUNTIME + "RUN pip3 install torch~=2.1.0\n"),
+        ("unpinned-torch", RUNTIME + "RUN pip3 install torch~=2.1\n", RUNTIME + "RUN pip3 install torch==2.1.0\n"),
+        ("unpinned-torch", RUNTIME + "RUN pip3 install torch~=2.1.0\n", RUNTIME + "RUN pip3 install torch===2.1.0\n"),
+        # A single equals sign is none of pip, which refuses it: that it leaves something open is not told.
+        (
+            "unpinned-torch",
+            RUNTIME + "RUN pip3 install 'torch<2.2,>=2.1'\n",
+            RUNTIME + "RUN pip3 install torch=2.1.0\n",
+        ),
         # The builds of torch and torchvision, whose releases go together.
         (
             MATE,

@@ -13,6 +13,7 @@ from itertools import islice
 
 from envkit.dockerfile import (
     built,
+    cargo,
     conda,
     options,
     pip,
@@ -82,7 +83,7 @@ _PLATFORM = {
     "BUILDARCH": "amd64",
     "BUILDVARIANT": "",
 }
-_READERS = (pip.read, uv.read, poetry.read)
+_READERS = (pip.read, uv.read, poetry.read, cargo.read)
 SHELL = ("/bin/sh", "-c")  # of a RUN, where no SHELL says otherwise
 
 
@@ -283,7 +284,7 @@ class _Reader:
             base = self.known.get(reference) or base_of(reference, span, self.facts, sure=sure, platform=platform)
             base = replace(base, span=span)
             if base.family == "unknown" and base.tag in ("", "latest") and base.sure and not base.digest:
-                base = replace(base, built_by=built.built_by(self.tree.context, base.repository))
+                base = self._of_project(base)
             state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
             state.shell = self.shell
             system = base.os.value or ""
@@ -295,6 +296,14 @@ class _Reader:
         self.states.append(state)
         if parent is not None:
             self.steps += [self._step(held_back, state) for held_back in self.triggers.get(parent, ())]
+
+    def _of_project(self, base: Base) -> Base:
+        """A base that no registry need have: built by the project, or a named context of its builds."""
+        lent = built.lent(self.tree.context, base.reference)
+        if lent is None:
+            return replace(base, built_by=built.built_by(self.tree.context, base.repository))
+        known = self.known.get(lent[1]) or base_of(lent[1], base.span, self.facts, platform=base.platform)
+        return replace(known if lent[1] else base, span=base.span, built_by=lent[0])
 
     def _of_base(self, base: Base, state: _State) -> Torch:
         found = state.pythons.look("python", state.env)

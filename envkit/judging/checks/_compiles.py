@@ -12,8 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
+from envkit.dockerfile import cargo
 from envkit.dockerfile.torches import variant_of
-from envkit.dockerfile.tree import cloned
+from envkit.dockerfile.tree import cloned, mounts
 from envkit.facts import Facts, PackageBuildRow
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
@@ -128,7 +129,7 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
         tolerated = following == "||"
         switched = switched or _switches_a_makefile(command)
         one = _command(command, switched, stage, facts, clones)
-        if one is not None and one.span not in seen:
+        if one is not None and one.span not in seen and not _ready_made(command, step):
             seen.add(one.span)
             sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
             place = one.span if one.span.path == step.span.path else step.span
@@ -144,6 +145,23 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
         found = _install(install, by, said.get(id(by), ""), stage, facts, clones)
         if found is not None:
             yield replace(found, at=found.span if found.span.path == step.span.path else step.span)
+
+
+# Crates that bring or load libraries made elsewhere, or compile their kernels when they run; and the feature that asks
+# nvcc for its version all the same.  Source: the build scripts of ort-sys, torch-sys and cudarc.
+_READY_CRATES: Mapping[str, str] = {
+    **dict.fromkeys(("ort", "ort-sys", "tch", "torch-sys"), ""),
+    "cudarc": "cuda-version-from-build-system",
+}
+
+
+def _ready_made(command: Command, step: Step) -> bool:
+    """Whether all crates that a command's features turn CUDA on in are known to do without nvcc."""
+    crates = [one for one in step.installs if one.manager == "cargo" and one.span == command.span]
+    counting = [one for one in crates if one.sure or any(map(_CARGO_FEATURE.search, one.options))]
+    return any(one.name in _READY_CRATES for one in crates) and all(
+        one.name in _READY_CRATES and _READY_CRATES[one.name] not in one.options for one in counting
+    )
 
 
 def owners(step: Step) -> Callable[[Install], Command | None]:
@@ -192,9 +210,7 @@ def _command(
     if program in _MAKES:
         return _make(command, switched, stage)
     if program == "cargo" and {"build", "install", "run", "test"} & set(args[:2]):
-        wanted = " ".join(args[at + 1] for at, word in enumerate(args[:-1]) if word in ("--features", "-F"))
-        wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
-        if _CARGO_FEATURE.search(wanted):
+        if _CARGO_FEATURE.search(" ".join(cargo.features(args))):
             return CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
     elif program.startswith("python") and _PYTHON.match(program) and args and posixpath.basename(args[0]) in _SETUPS:
         return _setup(command, stage, facts, clones)
@@ -422,7 +438,10 @@ _RECOMMENDING = pattern(r"python3-pip|python-pip|cmake|dpkg-dev|libc6-dev|libc-d
 _COMPILER_CONDA = pattern(
     r"gcc|gxx|gcc_linux-64|gxx_linux-64|gcc_impl_linux-64|c-compiler|cxx-compiler|compilers|clang|clangxx|sysroot_linux-64-gcc"
 )
-_HOMES = pattern(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)")  # folders with a toolkit
+# Folders with a toolkit, and nvcc itself.
+_HOMES = pattern(
+    r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin(?:/nvcc)?)?)?|/opt/conda|/opt/cuda|/usr|)(?:/\*|/cuda[-\d.]*\*)?"
+)
 _SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 
 
@@ -449,11 +468,12 @@ def has_nvcc(
                 if install.sure:
                     return Observed.of(True, via)
                 doubt = doubt or f"{via}, under a condition or of a release that only the build knows"
-        copied = _copied(dockerfile, step, ends)
-        if copied is not None and copied.value:
-            return copied
-        if copied is not None and copied.missing:
-            doubt = doubt or copied.missing
+        here = at is not None and stage.index == stage_index and _holds(step.span, at)
+        for copied in (_copied(dockerfile, step, ends), _lent(dockerfile, step, ends) if here else None):
+            if copied is not None and copied.value:
+                return copied
+            if copied is not None and copied.missing:
+                doubt = doubt or copied.missing
         doubt = doubt or _script(step)
     if doubt and not found.value:
         return Observed.lost(doubt)
@@ -516,15 +536,39 @@ def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]])
         return None
     if not any(_HOMES.fullmatch(source.rstrip("/")) for source in copy.sources):
         return None
-    if copy.source_stage is not None:
-        if copy.source_stage not in ends:
-            ends[copy.source_stage] = Observed.lost("the toolkit is copied through more stages than are followed")
+    return _from(dockerfile, copy.source_stage, copy.image, copy.span, ends)
+
+
+def _lent(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]]) -> Observed[bool] | None:
+    """What a RUN's mount of a toolkit's folder of another stage or image says of nvcc, None where it has none."""
+    for given in mounts(step.flags):
+        stage_or_image = given.get("from", "")
+        source = (given.get("source") or given.get("src") or "/").rstrip("/")
+        if not stage_or_image or given.get("type", "bind") != "bind" or not _HOMES.fullmatch(source):
+            continue
+        stage = next((each.index for each in dockerfile.stages if each.name == stage_or_image.lower()), None)
+        return _from(dockerfile, stage, stage_or_image, step.span, ends)
+    return None
+
+
+def _from(
+    dockerfile: Dockerfile, stage: int | None, image: str, span: Span, ends: dict[int, Observed[bool]]
+) -> Observed[bool]:
+    """Whether a toolkit that the step at ``span`` takes out of another stage or an image has nvcc."""
+    if stage is not None:
+        if stage not in ends:
+            ends[stage] = Observed.lost("the toolkit is copied through more stages than are followed")
             if len(ends) < _DEEPEST:
-                ends[copy.source_stage] = has_nvcc(dockerfile, copy.source_stage, None, ends)
-        return ends[copy.source_stage]
-    if "devel" in copy.image:
-        return Observed.of(True, f"{copy.span.place} copies it out of {copy.image}")
-    return Observed.lost(f"what {copy.image} holds is not known")
+                ends[stage] = has_nvcc(dockerfile, stage, None, ends)
+        return ends[stage]
+    if "devel" in image:
+        return Observed.of(True, f"{span.place} takes it out of {image}")
+    return Observed.lost(f"what {image} holds is not known")
+
+
+def _holds(one: Span, at: Span) -> bool:
+    """Whether a place lies within the lines of an instruction."""
+    return one.path == at.path and one.line <= at.line <= (one.end_line or one.line)
 
 
 def _script(step: Step) -> str:

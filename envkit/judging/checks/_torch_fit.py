@@ -18,7 +18,7 @@ from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow, served
 from envkit.facts.pairs import goes_with
 from envkit.facts.rows import Sourced
-from envkit.judging.checks._outcomes import error, unknown_if
+from envkit.judging.checks._outcomes import error, note, unknown_if
 from envkit.model import Finding, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Build = TorchRow | TorchOldRow
 # Lets patch releases vary alone; "~=" with two numbers holds the first one only (PEP 440).
 _SERIES = pattern(r"(?:(?:=|==)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?|~=\s*[0-9]+\.[0-9]+\.[0-9]+)\Z")
+# An upper and a lower bound, in this order.
+_WITHIN = pattern(r"(<=?)\s*([0-9]+)\.([0-9]+)((?:\.[0-9]+)*),>=?\s*([0-9]+)\.([0-9]+)(?:\.[0-9]+)*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,30 @@ def default_build(version: str, facts: Facts) -> Build | None:
 
 def settled(install: Install) -> bool:
     """Whether what asks for a package says which release it gets, patch releases aside."""
-    return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
+    return bool(install.version or install.url or install.locked or _one_minor(install.specifier))
+
+
+def series(install: Install) -> bool:
+    """Whether what asks for a package settles its release but for the patch."""
+    refused = install.manager != "conda" and re.match(r"=[^=]", install.specifier)  # pip has no such operator
+    return settled(install) and not (install.version or install.url or install.locked or refused)
+
+
+def open_patch(install: Install, fix: str) -> Finding:
+    """What is told of a torch of one minor whose patch release is open.  Source: pip, "Repeatable installs"."""
+    wanted = f"torch{install.specifier}"
+    message = f"{wanted} leaves the patch release open, so a later build may get another one"
+    return note(message, install.span, {wanted: install.span.place}, fix)
+
+
+def _one_minor(specifier: str) -> bool:
+    """Whether a specifier lets patch releases of one minor in and no other, however it says so."""
+    bounds = _WITHIN.match(",".join(sorted(clause.strip() for clause in specifier.split(","))))
+    if bounds is None:
+        return bool(_SERIES.match(specifier))
+    high, low = (int(bounds[2]), int(bounds[3])), (int(bounds[5]), int(bounds[6]))
+    patch = bounds[1] == "<=" or bool((bounds[4] or "").strip(".0"))
+    return high == low if patch else high == (low[0], low[1] + 1)
 
 
 def unreleased(version: str) -> bool:

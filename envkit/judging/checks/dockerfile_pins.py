@@ -67,6 +67,9 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     install = or_skip(torch.install, "the base brings torch")
     skip_if(torch.method == "source", "torch is built from source")
     if not torch.version.missing or fit.settled(install):
+        open_ = torch.version.missing and install.name == "torch" and fit.series(install)
+        if open_ and not _constraints(dockerfile, install):
+            yield fit.open_patch(install, _pin(install, facts))
         yield from _in_another_environment(dockerfile, torch, facts)
         return
     if _COMPUTED.search(install.specifier):

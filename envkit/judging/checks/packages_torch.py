@@ -159,8 +159,11 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
         need_torch(packages)
         raise Skip("the file names no torch")
     skip_if(packages.path.endswith(".in"), "the file compiled from a requirements.in pins its versions")
-    if any(_settled(one, packages) for one in torches if one.sure):
-        return  # the others have to agree with it
+    agreed = [one for one in torches if one.sure and _settled(one, packages)]
+    if agreed:  # the others have to agree with it
+        if all(fit.series(one) for one in agreed) and not _constrained(packages):
+            yield fit.open_patch(agreed[0], _pin(agreed[0]))
+        return
     for one in torches:
         if _settled(one, packages):
             continue
@@ -170,13 +173,21 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
             else "no version of torch is given, so each install may get another one, for another CUDA",
             one.span,
             {f"torch{one.specifier}": one.span.place},
-            f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested",
+            _pin(one),
         )
 
 
+def _pin(one: Install) -> str:
+    return f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested"
+
+
+def _constrained(packages: Packages) -> bool:
+    """Whether a constraint names the release of torch."""
+    return any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
+
+
 def _settled(one: Install, packages: Packages) -> bool:
-    pinned = any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
-    return pinned or fit.settled(one)
+    return _constrained(packages) or fit.settled(one)
 
 
 def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[Finding]:
