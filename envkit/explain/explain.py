@@ -36,6 +36,7 @@ from envkit.system import files
 from envkit.system.terminal import columns, wants_color
 
 Say = Callable[[str], None]
+_Input = io.BufferedReader | io.FileIO
 
 STDIN = "stdin"
 FORMATS = ("console", "json", "html")
@@ -172,7 +173,9 @@ def read(asked: ExplainRequest, say: Say, stdin: IO[bytes] | None = None) -> tup
         seen: set[tuple[int, int]] = set()
         size = 0
         for name, kernel in named:
-            stream = _stdin(stdin, say) if name == "-" else opened.enter_context(_open(name, say))
+            stream: _Input = _stdin(stdin, say) if name == "-" else _open(name, say)
+            if name != "-":
+                opened.callback(stream.close)
             about = _about(stream)
             if about is not None and (about.st_dev, about.st_ino) in seen:
                 continue  # the same file named twice
@@ -207,6 +210,8 @@ def _ranks(words: Iterable[str]) -> dict[str, int]:
 
 def _ranked(reading: Reading, ranks: Mapping[str, int]) -> Reading:
     """With the ranks that were said of files; who says one knows better than the file's name."""
+    if not ranks:
+        return reading
 
     def of(line: Line) -> Line:
         return replace(line, rank=ranks[line.file]) if line.file in ranks else line
@@ -258,7 +263,7 @@ def _refuse_endless(name: str, handle: int) -> None:
         raise UsageError(said, "write what it holds to a file (dmesg > FILE, or journalctl -k > FILE) and name that")
 
 
-def _stdin(given: IO[bytes] | None, say: Say) -> io.BufferedReader:
+def _stdin(given: IO[bytes] | None, say: Say) -> _Input:
     if given is None:
         _refuse_endless(STDIN, 0)
     if given is None and not stat.S_ISREG(os.fstat(0).st_mode):
@@ -267,7 +272,7 @@ def _stdin(given: IO[bytes] | None, say: Say) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
-def _open(name: str, say: Say) -> io.BufferedReader:
+def _open(name: str, say: Say) -> _Input:
     """The file, opened; a pipe by its name (as a shell's `<(...)` gives one) is as good."""
     try:
         mode = os.stat(name).st_mode
@@ -275,20 +280,27 @@ def _open(name: str, say: Say) -> io.BufferedReader:
             raise UsageError(f"{name} is a directory", f"name the logs in it, such as {name.rstrip('/')}/*.log")
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise UsageError(f"{name} is no file: a device or a socket has no end", "name a log, or pipe one in")
-        return _opened(name, say)
+        return _opened_pipe(name, say) if stat.S_ISFIFO(mode) else _opened(name)
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {name}", "check the name, or give the log on stdin as -") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"{name} cannot be read: {short(error)}", "check its permissions") from error
 
 
-def _opened(name: str, say: Say) -> io.BufferedReader:
-    """The file, and a FIFO of the file system whether or not somebody writes to it: open() waits for that, maybe
-    for ever.  A pipe without a name (`<(...)` of a shell) is open at both ends from the first."""
-    if not stat.S_ISFIFO(os.stat(name).st_mode):
-        with open(name, "rb") as stream:
-            _refuse_endless(name, stream.fileno())
-        return open(name, "rb")
+def _opened(name: str) -> io.FileIO:
+    """The file, without a buffer: of ten thousand ranks each has one open, and is read in large blocks."""
+    stream = io.FileIO(name)
+    try:
+        _refuse_endless(name, stream.fileno())
+    except UsageError:
+        stream.close()
+        raise
+    return stream
+
+
+def _opened_pipe(name: str, say: Say) -> io.BufferedReader:
+    """A FIFO of the file system whether or not somebody writes to it: open() waits for that, maybe for ever.  A pipe
+    without a name (`<(...)` of a shell) is open at both ends from the first."""
     number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     if os.path.exists(os.path.realpath(name)):
         ready = select.poll()
@@ -298,21 +310,23 @@ def _opened(name: str, say: Say) -> io.BufferedReader:
     return io.BufferedReader(_Pipe(number, name, say))
 
 
-def _about(stream: io.BufferedReader) -> os.stat_result | None:
+def _about(stream: _Input) -> os.stat_result | None:
     try:
         return os.fstat(stream.fileno())
     except (OSError, io.UnsupportedOperation):  # a stream of no file
         return None
 
 
-def _first_bytes(name: str, stream: io.BufferedReader) -> bytes:
+def _first_bytes(name: str, stream: _Input) -> bytes:
     try:
+        if isinstance(stream, io.FileIO):
+            return os.pread(stream.fileno(), _PEEKED, 0)
         return stream.peek(_PEEKED)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {short(error)}", "name a log") from error
 
 
-def _dump(name: str, stream: io.BufferedReader, rank: int | None) -> flight.Dump:
+def _dump(name: str, stream: _Input, rank: int | None) -> flight.Dump:
     try:
         found = flight.load(stream, name)
     except (OSError, ValueError) as error:

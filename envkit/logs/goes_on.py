@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from envkit.logs.ends import (
@@ -39,6 +39,7 @@ from envkit.logs.ends import (
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
 from envkit.logs.segments import of_failed_tests
 from envkit.logs.steady import WATCHED, goes_on, is_of_many, listed, names, replaced, shape, steady, work
+from envkit.records import replace
 
 # a command that was typed: in Python, in a shell
 _TYPED = re.compile(

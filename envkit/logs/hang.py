@@ -6,11 +6,10 @@ Read from what torch's watchdog writes (ProcessGroupNCCL.cpp) and from flight-re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from envkit.logs.records import Event, RankState, Traceback
 from envkit.logs.story import Story
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 
 _WAITS = ("c10d-watchdog-timeout", "c10d-watchdog-wrapped", "c10d-collective-timeout-state")
 _STATES = ("c10d-watchdog-state", "c10d-dump-signal", "c10d-last-work", "flight-state")

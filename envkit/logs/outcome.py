@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from envkit.logs.ends import (
@@ -28,6 +28,7 @@ from envkit.logs.ends import (
 )
 from envkit.logs.records import FileSeen, Line
 from envkit.logs.steady import shape
+from envkit.records import replace
 
 _LAST = 8  # lines of words in which it stands
 _OF_ALL = r"(?: of |/| out of | / )"

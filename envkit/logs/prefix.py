@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
+from sys import intern
 
 from envkit.records import dataclass
 
@@ -97,8 +98,9 @@ def strip(raw: str) -> LogMessage:
         found = match.groupdict()
         start = "collected" in found
         dated = dated or "dated" in found
-        timed = timed or dated or "timed" in found or any(found.get(name) for name in ("level", "letter", "boot"))
-        _note(said, found, raw)
+        timed = timed or dated or "timed" in found
+        timed = timed or bool(found.get("level") or found.get("letter") or found.get("boot"))
+        _note(said, found)
     said.at = at
     said.text = raw[at:] if at else raw
     _sound(said)
@@ -147,7 +149,7 @@ def _one(raw: str, at: int, start: bool, timed: bool, dated: bool) -> re.Match[s
     return None
 
 
-def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
+def _note(said: LogMessage, found: dict[str, str | None]) -> None:
     """Keeps what a prefix told; of two that speak of one thing the outer one is the launcher's and counts, of two
     times the first, which is the collector's where there is one and so the same clock for all."""
     if (rank := found.get("rank")) is not None:
@@ -159,7 +161,7 @@ def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
     if (pid := found.get("pid")) is not None and said.pid is None:
         said.pid = int(pid)
     if level := found.get("level"):
-        said.level = _LEVELS.get(level.lower(), level.lower())
+        said.level = intern(_LEVELS.get(level.lower(), level.lower()))
     elif letter := found.get("letter"):
         said.level = _LETTERS[letter]
     elif (severity := found.get("severity")) and int(severity) % 8 <= _LOUD and found.get("tag") != "kernel":
@@ -184,13 +186,14 @@ def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
 
 def _epoch(found: dict[str, str | None]) -> float | None:
     """Seconds since the epoch; without a zone as if UTC, without a year in NO_YEAR."""
-    midnight = _midnight(*(found.get(name) for name in ("Y", "y", "M", "mon", "D", "md", "z")))
+    of = found.get
+    midnight = _midnight(of("Y"), of("y"), of("M"), of("mon"), of("D"), of("md"), of("z"))
     hour, minute, second = int(found["h"] or 0), int(found["m"] or 0), int(found["s"] or 0)
-    if half := found.get("half"):
+    if half := of("half"):
         hour = hour % 12 + 12 * (half == "PM")
     if midnight is None or hour > 23 or minute > 59:
         return None
-    return midnight + hour * 3600 + minute * 60 + min(second, 59) + float(f"0.{found.get('f') or 0}")
+    return midnight + hour * 3600 + minute * 60 + min(second, 59) + float(f"0.{of('f') or 0}")
 
 
 @lru_cache(1 << 10)

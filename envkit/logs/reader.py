@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 
@@ -23,7 +23,7 @@ from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature,
 from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, solid
 from envkit.logs.tracebacks import Tracebacks
 from envkit.logs.words import Words
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 
 __all__ = ["LONGEST", "Input", "read"]
 
@@ -97,13 +97,11 @@ def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Readin
     read_ones = [_File(each, matcher).read(progress) for each in inputs]
     years = {year for one in read_ones for year in one.years}
     year = years.pop() if len(years) == 1 else None  # that lines without one can be in: the only one that any names
-    files = tuple(_dated(one.seen, year) for one in read_ones)
-    events = tuple(replace(event, line=_with_year(event.line, year)) for one in read_ones for event in one.events)
-    traces = tuple(
-        replace(trace, first=_with_year(trace.first, year), line=_with_year(trace.line, year))
-        for one in read_ones
-        for trace in one.traces
-    )
+    if year is not None:
+        read_ones = [_dated(one, year) if one.yearless else one for one in read_ones]
+    files = tuple(one.seen for one in read_ones)
+    events = tuple(event for one in read_ones for event in one.events)
+    traces = tuple(trace for one in read_ones for trace in one.traces)
     if len(traces) > tracebacks.FIRST + tracebacks.LAST:
         traces = (*traces[: tracebacks.FIRST], *traces[-tracebacks.LAST :])
     return Reading(files, events, traces)
@@ -271,6 +269,7 @@ class _Read:
     events: list[Event]
     traces: tuple[Traceback, ...]
     years: set[int]
+    yearless: bool
 
 
 @dataclass(slots=True)
@@ -304,6 +303,7 @@ class _File:
         self._remembered: dict[str, _Match | None] = {}
         self._order = 0
         self._years: set[int] = set()
+        self._yearless = False
         self._day: int | None = None  # of the last time whose year was noted
         self._halves = self._joined = 0
         self._leads: dict[
@@ -341,7 +341,7 @@ class _File:
         loud = (*(replace(kept.line, times=kept.times) for kept in self._loud.values()), *self._late_loud)
         near = (*self._near, *self._late_near)
         file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud, near)
-        return _Read(file, list(self._events(quoted)), traces, self._years)
+        return _Read(file, list(self._events(quoted)), traces, self._years, self._yearless)
 
     def _fails_unquoted(self) -> bool:
         """Whether anything that is no quotation tells of a failure of its own; what launchers report is another's."""
@@ -368,7 +368,7 @@ class _File:
 
     def _spoken(self, piece: Piece) -> Iterator[_ParsedLine]:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
-        parts = list(_parts(raw))
+        parts = _parts(raw)
         for text, outer in parts:
             said = strip(text)
             lead = self._led(said)
@@ -432,7 +432,9 @@ class _File:
         if day == self._day:
             return
         self._day = day
-        if not _YEARLESS[0] <= time_s < _YEARLESS[1] and len(self._years) < 50:
+        if _YEARLESS[0] <= time_s < _YEARLESS[1]:
+            self._yearless = True
+        elif len(self._years) < 50:
             self._years.add(datetime.fromtimestamp(time_s, UTC).year)
 
     def _drain(self, waiting: deque[_ParsedLine], leave: int) -> None:
@@ -640,7 +642,7 @@ _DEEP = 3  # records within records
 _TELLING = re.compile(r"(?i)err|exc|fail|log|record|detail|cause|result")
 
 
-def _parts(raw: str) -> Iterator[tuple[str, LogMessage]]:
+def _parts(raw: str) -> list[tuple[str, LogMessage]]:
     """What a line holds: itself, or the lines within its JSON; with what the JSON tells of time and level."""
     text = raw
     if "&" in text and _ENTITY.search(text):
@@ -653,14 +655,12 @@ def _parts(raw: str) -> Iterator[tuple[str, LogMessage]]:
     if 0 <= start <= 200 and text.rstrip().endswith("}") and '"' in text[start : start + 3]:
         outer = _opened(text, start)
         if outer is not None:
-            yield from outer
-            return
+            return outer
     if text.count("\\n") >= 2 and ("Traceback (most recent" in text or 'File \\"' in text or "File '" in text):
         # a traceback that was printed as a string literal
-        for part in _ESCAPED.split(text)[:_PARTS]:
-            yield part.replace('\\"', '"').replace("\\'", "'"), _PLAIN
-        return
-    yield text, _PLAIN
+        parts = _ESCAPED.split(text)[:_PARTS]
+        return [(part.replace('\\"', '"').replace("\\'", "'"), _PLAIN) for part in parts]
+    return [(text, _PLAIN)]
 
 
 def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
@@ -867,8 +867,8 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
 _YEARLESS = (datetime(NO_YEAR, 1, 1, tzinfo=UTC).timestamp(), datetime(NO_YEAR + 1, 1, 1, tzinfo=UTC).timestamp())
 
 
-def _with_year(line: Line, year: int | None) -> Line:
-    if year is None or line.time_s is None or line.clock != "wall" or not _YEARLESS[0] <= line.time_s < _YEARLESS[1]:
+def _with_year(line: Line, year: int) -> Line:
+    if line.time_s is None or line.clock != "wall" or not _YEARLESS[0] <= line.time_s < _YEARLESS[1]:
         return line
     when = datetime.fromtimestamp(line.time_s, UTC)
     try:
@@ -878,7 +878,14 @@ def _with_year(line: Line, year: int | None) -> Line:
     return replace(line, time_s=moved.timestamp())
 
 
-def _dated(seen: FileSeen, year: int | None) -> FileSeen:
+def _dated(one: _Read, year: int) -> _Read:
+    """The same with lines of ``year`` where they name none."""
+    seen = one.seen
     kept = (seen.head, seen.tail, seen.loud, seen.near)
     head, tail, loud, near = (tuple(_with_year(line, year) for line in lines) for lines in kept)
-    return replace(seen, head=head, tail=tail, loud=loud, near=near)
+    events = [replace(event, line=_with_year(event.line, year)) for event in one.events]
+    traces = tuple(
+        replace(trace, first=_with_year(trace.first, year), line=_with_year(trace.line, year)) for trace in one.traces
+    )
+    seen = replace(seen, head=head, tail=tail, loud=loud, near=near)
+    return _Read(seen, events, traces, one.years, one.yearless)

@@ -328,17 +328,14 @@ PACKED = (
 
 
 _ENDS_IN = 1 << 14  # bytes that most often hold the last pieces
-_FILLED = re.compile(rb"\S[^\r\n]*")
 
 
 def _filled(number: int, block: bytes) -> Iterator[Piece]:
     """Every piece that is not blank, long ones cut."""
-    at = 0
-    for match in _FILLED.finditer(block):
-        number += block.count(b"\n", at, match.start())
-        begin = max(block.rfind(b"\n", at, match.start()) + 1, block.rfind(b"\r", at, match.start()) + 1, at)
-        at = match.end()
-        yield Piece(number, block[begin : min(at, begin + LONGEST)], False, False)
+    for at, line in enumerate(block.split(b"\n"), number):
+        for piece in line.split(b"\r") if b"\r" in line else (line,):
+            if piece and not piece.isspace():
+                yield Piece(at, piece[:LONGEST], False, False)
 
 
 _WHITE = b" \t\n\r\f\v"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from envkit.logs import names
@@ -41,6 +41,7 @@ from envkit.logs.survived import (
     without,
     without_complaints,
 )
+from envkit.records import replace
 
 _WORDS = (
     r"from [\w.]+ import|import [\w.{]+|(?:async )?def \w+|class \w+|return\b|yield\b|raise \w|assert\b|pass$|break\b"

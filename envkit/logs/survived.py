@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 
@@ -67,6 +67,7 @@ from envkit.logs.goes_on import (
 )
 from envkit.logs.outcome import GoodEnd, falls_short, good_end, is_short
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
+from envkit.records import replace
 
 # what a program prints at each of its steps
 _STEP = re.compile(

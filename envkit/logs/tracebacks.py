@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import field, replace
+from dataclasses import field
 
 from envkit.logs.records import Frame, Line, Traceback
-from envkit.records import dataclass
+from envkit.records import dataclass, replace
 
 FIRST, LAST = 200, 50
 """Tracebacks kept of a reading: so many from its beginning, so many from its end."""

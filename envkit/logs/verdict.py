@@ -5,7 +5,6 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isgeneratorfunction
@@ -21,6 +20,7 @@ from envkit.logs.outcome import good_end
 from envkit.logs.records import Event, Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
 from envkit.logs.survived import is_tabled
+from envkit.records import replace
 
 Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
 
