@@ -16,6 +16,7 @@ from envkit.model import is_observation
 from envkit.patterns import pattern
 
 HIDDEN = "[hidden]"
+SECRET = "a secret"  # in the evidence of a finding: what it marks is a secret itself
 
 # "token" must end there: TOKENIZERS_PARALLELISM and max_tokens are no secrets.  A name that says where a
 # secret lies (TOKEN_FILE) is none either.  The lengths are bounded so that a long log takes linear time.
@@ -107,12 +108,26 @@ _RULES = (
         r"(\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=][\"']?[^\s:\"'$]{1,200}:)(?!\$)[^\s\"']+",
         rf"\1{HIDDEN}",
     ),
+    # Options of other programs that take a password: mysql's -p has it in the same word.
+    (r"(\bsshpass\s+(?:-v\s+)?-p\s?[\"']?)(?!\$)[^\s\"']+", rf"\1{HIDDEN}"),
+    (
+        r"(\b(?:mysql|mariadb)(?:-?(?:dump|admin|import|check))?\s(?:[^\n|;&]{0,300}?\s)?-p)(?![\s$]|[\"']\$)[^\s]+",
+        rf"\1{HIDDEN}",
+    ),
+    (r"(\b(?:useradd|usermod)\s[^\n|;&]{0,300}?(?<=\s)(?:-p|--password)[\s=][\"']?)(?!\$)[^\s\"']+", rf"\1{HIDDEN}"),
+    (r"(\bredis-cli\s[^\n|;&]{0,300}?(?<=\s)(?:-a|--pass)[\s=][\"']?)(?!\$)[^\s\"']+", rf"\1{HIDDEN}"),
+    (
+        r"(\becho\s+(?:-\w+\s+)?[\"']?)(?!\$)[^\s|\"'\[]{1,200}(?=[\"']?\s*\|\s*(?:sudo\s+)?passwd\s+--stdin)",
+        rf"\1{HIDDEN}",
+    ),
+    (r"(\bchpasswd\b[^\n]{0,60}<<<\s*[\"']?[^\s:\"']{1,99}:)(?!\$)[^\s\"']+", rf"\1{HIDDEN}"),
     (rf"\b(?:{SHAPES})", HIDDEN),
 )
 # In small letters; each form holds one of them. Most texts hold none, and to look for all forms takes far longer.
 _MARKS = (
     "://", "_proxy", "authorization", "bearer", "eyj", "token", "passw", "passphrase", "secret", "credential", "key",
-    "wandb", "curl", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "glpat-", "nvapi-", "akia", "asia",
+    "wandb", "curl", "sshpass", "mysql", "mariadb", "useradd", "usermod", "redis-cli",
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "hf_", "glpat-", "nvapi-", "akia", "asia",
     "xox", "sk-", "pypi-", "aiza", "npm_",
 )  # fmt: skip
 
@@ -189,7 +204,12 @@ _CERTAIN_NAME = pattern(
     r"|SIZE|TIMEOUT|EXPIR|HOST|PORT|PARALLEL|POLICY|MIN|MAX|METHOD|MODE))",
     re.IGNORECASE,
 )
-_GLUED = pattern(r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$", re.IGNORECASE)
+# PASS stands at the end of other words too (bypass, compass).
+_GLUED = pattern(
+    r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$"
+    r"|(?:^|_)(?:MY|DB|ROOT|ADMIN|USER|SUDO|SSH|VNC|FTP|SMTP|MAIL|MYSQL|PG|POSTGRES|REDIS|MONGO)PASS$",
+    re.IGNORECASE,
+)
 _LONGEST = 200  # characters of a name or value that are looked at; no secret of a person is longer
 _NO_CERTAIN_NAME = pattern(
     r"^(?:OLD)?PWD$|APPLICATION_CREDENTIALS$|(?:^|_)PUB(?:LIC)?(?:_|$)"

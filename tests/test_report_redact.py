@@ -35,6 +35,15 @@ HIDDEN = {
     "docker login --password s3cret host": "docker login --password [hidden] host",
     "tool --hf-token s3cret x": "tool --hf-token [hidden] x",
     "Authorization: Bearer s3cret": "Authorization: Bearer [hidden]",
+    "sshpass -p s3cret ssh host": "sshpass -p [hidden] ssh host",
+    "sshpass -ps3cret ssh host": "sshpass -p[hidden] ssh host",
+    "mysql -uroot -ps3cret -e x": "mysql -uroot -p[hidden] -e x",
+    "mysqldump -p's3cret' runs": "mysqldump -p[hidden] runs",
+    "useradd -m -p s3cret dev": "useradd -m -p [hidden] dev",
+    "usermod --password=s3cret dev": "usermod --password=[hidden] dev",
+    "redis-cli -a s3cret ping": "redis-cli -a [hidden] ping",
+    "echo s3cret | sudo passwd --stdin root": "echo [hidden] | sudo passwd --stdin root",
+    "chpasswd <<< 'root:s3cret'": "chpasswd <<< 'root:[hidden]'",
     "cloning with ghp_" + "a" * 36: "cloning with [hidden]",
     "-----BEGIN RSA PRIVATE KEY-----\ns3cret\n": "[hidden]",
 }
@@ -55,6 +64,11 @@ KEPT = (
     "nvidia-cudnn-cu12==9.1.0 @ https://host/x.whl",
     "keep the secret: mount it",
     "LD_LIBRARY_PATH=/usr/local/cuda/lib64",
+    "sshpass -f /run/secrets/pw ssh -p 22 host",
+    "mysql -u root -p --port=3306",
+    "mysql -p$PW runs",
+    'useradd -p "$HASH" dev',
+    "apt-get install -y mysql-client && mkdir -p /srv",
 )
 
 COLONS = (

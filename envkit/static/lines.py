@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from envkit.credentials import redacted_text
+from envkit.credentials import HIDDEN, SECRET, redacted_text, surely_names_secret
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
 from envkit.report import Detail
 from envkit.report.text import visible
@@ -74,7 +75,11 @@ def _finding(check: str, finding: Finding, judged: JudgedFile, color: bool, widt
     elif span.path == judged.path and 0 < span.line <= len(lines):
         yield f"  --> {_one_line(visible(str(span)))}"
         margin = " " * len(str(span.line))
-        source, start, length = _cut(lines[span.line - 1].rstrip("\r"), span.column, _length(finding, lines))
+        line = _without_marked(judged, span.line).rstrip("\r")
+        if line == lines[span.line - 1].rstrip("\r"):
+            source, start, length = _cut(line, span.column, _length(finding, lines))
+        else:  # the columns no longer fit: mark the whole line
+            source, start, length = _cut(line, 1, len(line))
         yield f"{margin} |"
         yield f"{span.line} | {source}".rstrip()
         yield f"{margin} | {' ' * start}{_painted('^' * max(1, length), _COLORS[finding.severity], color)}"
@@ -119,6 +124,23 @@ def _wrapped(text: str, width: int, first: str, indent: str) -> Iterator[str]:
         held = line
     if held:
         yield held
+
+
+def _without_marked(judged: JudgedFile, number: int) -> str:
+    """A line of the file without what a finding of it marks as a secret, which no shape or name may tell."""
+    line = judged.lines[number - 1]
+    marked = {
+        (finding.span.column, finding.span.end_column)
+        for result in judged.results
+        for finding in result.findings
+        if SECRET in finding.evidence and finding.span is not None and finding.span.path == judged.path
+        if finding.span.line == number and finding.span.end_line in (0, number)
+    }
+    for begin, end in sorted(marked, reverse=True):
+        text = line[begin - 1 : end - 1]
+        if text and not re.search(r"[\s$]", text) and not surely_names_secret(text):
+            line = f"{line[: begin - 1]}{HIDDEN}{line[end - 1 :]}"
+    return line
 
 
 def _length(finding: Finding, lines: Sequence[str]) -> int:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.credentials import looks_chosen, looks_real, placeholder, plain_password, shape_in, surely_names_secret
+from envkit.credentials import (
+    SECRET,
+    looks_chosen,
+    looks_real,
+    placeholder,
+    plain_password,
+    shape_in,
+    surely_names_secret,
+)
 from envkit.judging.checks._dockerfile import reached
 from envkit.judging.checks._lent_secrets import kept
+from envkit.judging.checks._login_secrets import clear, logins
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
@@ -35,7 +44,6 @@ _HELD = pattern(
 _PASSWORD = pattern(r"(?:^|_)PASSW(?:OR)?D\Z", re.IGNORECASE)
 # Jupyter's own functions, which take the password that its server asks for.
 _JUPYTER = pattern(r"\b(?:set_password|passwd)\(\s*(?:password\s*=\s*|passphrase\s*=\s*)?([\"'])([^\"'$]{1,200})\1")
-_FIX = "pass it as a build secret, `RUN --mount=type=secret,id=NAME,env=NAME`, or at run time, and revoke this one"
 
 
 def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
@@ -59,6 +67,7 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
             for finding in (
                 *_command(command),
                 *_password(before, command, kept),
+                *logins(command),
                 *_given(command, kept),
                 *_stored(command),
             ):
@@ -84,7 +93,7 @@ def _lent(dockerfile: Dockerfile) -> Iterator[Finding]:
                     one.word.span,
                     Severity.WARNING,
                     "read it where it is mounted, or remove the file in the same RUN",
-                    {"a secret": step.span.place},
+                    {SECRET: step.span.place},
                 )
 
 
@@ -123,7 +132,7 @@ def _passed(dockerfile: Dockerfile, told: set[Span]) -> Iterator[Finding]:
                     continue
                 if any(_names(each, setting.name) for each in steps[at + 1 :]) or setting.span.line in lines:
                     continue
-                yield _found(
+                yield clear(
                     setting.span,
                     f"the history of the image keeps the value of the build argument {setting.name} with each RUN",
                     Severity.WARNING,
@@ -140,7 +149,7 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
     references = _REFERENCE.findall(setting.raw)
     known = shape_in(raw)
     if known is not None:
-        yield _found(setting.span, f"{setting.kind} {setting.name} holds a token in clear text", Severity.ERROR)
+        yield clear(setting.span, f"{setting.kind} {setting.name} holds a token in clear text", Severity.ERROR)
         return
     if not surely_names_secret(setting.name) or setting.kind == "LABEL":
         return
@@ -148,7 +157,7 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
         whole = _WHOLE.fullmatch(setting.raw.strip())  # then the argument is the secret, whatever its own name says
         passed = next((name for name in references if name in args and (whole or surely_names_secret(name))), "")
         if setting.kind == "ENV" and passed and not re.search(r"\$\{\w+:?\+", setting.raw):
-            yield _found(
+            yield clear(
                 setting.span,
                 f"ENV {setting.name} keeps the build argument {passed} in the image, readable by everybody who has it",
                 Severity.WARNING,
@@ -156,39 +165,40 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
         return
     if not placeholder(raw):
         severity = Severity.ERROR if looks_real(raw) else Severity.WARNING
-        yield _found(setting.span, f"{setting.kind} {setting.name} holds a secret in clear text", severity)
+        yield clear(setting.span, f"{setting.kind} {setting.name} holds a secret in clear text", severity)
     elif setting.kind == "ENV" and _PASSWORD.search(setting.name) and plain_password(raw):
-        yield _found(setting.span, f"ENV {setting.name} holds a password in clear text", Severity.WARNING)
+        yield clear(setting.span, f"ENV {setting.name} holds a password in clear text", Severity.WARNING)
 
 
 def _command(command: Command) -> Iterator[Finding]:
     for name, word in command.assigns.items():
         if surely_names_secret(name) and not _REFERENCE.search(word.raw) and not placeholder(word.text) and word.sure:
             severity = Severity.ERROR if looks_real(word.text) else Severity.WARNING
-            yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
+            yield clear(word.span, f"the assignment of {name} holds a secret in clear text", severity)
     program, before = command.program, ""
     for word in command.words:
         raw = word.raw
         name, equals, value = raw.partition("=")
         userinfo = _USERINFO.search(raw) if "@" in raw else None
         if len(raw) >= _SHORTEST and shape_in(raw) is not None:
-            yield _found(word.span, f"the command {program} is given a token in clear text", Severity.ERROR)
+            yield clear(word.span, f"the command {program} is given a token in clear text", Severity.ERROR)
         elif userinfo and not _REFERENCE.search(userinfo[0]) and _real_userinfo(userinfo[1], userinfo[2]):
-            yield _found(word.span, f"the address given to {program} holds a password", Severity.ERROR)
+            yield clear(word.span, f"the address given to {program} holds a password", Severity.ERROR)
         elif program in ("export", "declare") and equals and surely_names_secret(name):
             if not _REFERENCE.search(value) and not placeholder(value):
                 severity = Severity.ERROR if looks_real(value) else Severity.WARNING
-                yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
-        elif equals and _is_option(name) and not _REFERENCE.search(value) and _real(value):
-            yield _found(word.span, f"{name} of {program} is given in clear text", Severity.ERROR)
+                yield clear(word.span, f"the assignment of {name} holds a secret in clear text", severity)
+        elif equals and _is_option(name) and not _REFERENCE.search(value) and (_real(value) or _chosen(value)):
+            severity = Severity.ERROR if _real(value) else Severity.WARNING
+            yield clear(word.span, f"{program} is given a secret in clear text by {name}", severity)
         elif _is_option(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
-            yield _found(word.span, f"{before} of {program} is given in clear text", Severity.ERROR)
+            yield clear(word.span, f"{program} is given a secret in clear text by {before}", Severity.ERROR)
         elif (_is_option(before) or (before == "-p" and _logs_in(command))) and _chosen(raw):
-            yield _found(word.span, f"{before} of {program} is given in clear text", Severity.WARNING)
+            yield clear(word.span, f"{program} is given a secret in clear text by {before}", Severity.WARNING)
         elif before == "-c" and re.search(r"\b(?:notebook|jupyter_server)\.auth\b", raw) and _JUPYTER.search(raw):
-            yield _found(word.span, "Jupyter is given its password in clear text", Severity.WARNING)
+            yield clear(word.span, "Jupyter is given its password in clear text", Severity.WARNING)
         elif program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
-            yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
+            yield clear(word.span, "wandb is given its key in clear text", Severity.ERROR)
         before = raw
 
 
@@ -209,17 +219,22 @@ def _password(before: Command | None, command: Command, args: set[str]) -> Itera
     if hashed is not None:
         passed = _WHOLE.fullmatch(hashed.raw)
         if not re.search(r"[$<%`]", hashed.raw):
-            yield _found(hashed.span, "openssl is given a password in clear text to hash", Severity.WARNING)
+            yield clear(hashed.span, "openssl is given a password in clear text to hash", Severity.WARNING)
         elif passed and passed[1] in args and not surely_names_secret(passed[1]):
             yield _kept(hashed.span, "openssl", passed[1])
-    if before is None or command.program != "chpasswd" or command.after not in ("|", "|&"):
+    if before is not None and command.program == "passwd" and "--stdin" in command.args and command.after == "|":
+        chosen = before.words[-1] if before.program in ("echo", "printf") and len(before.words) > 1 else None
+        if chosen is not None and chosen.sure and not re.search(r"[$%<`]", chosen.text):
+            yield clear(chosen.span, "passwd is given a password in clear text", Severity.WARNING)
+    encrypted = any(word in ("-e", "--encrypted") for word in command.args)
+    if command.program != "chpasswd" or encrypted:
         return
-    if before.program not in ("echo", "printf") or any(word in ("-e", "--encrypted") for word in command.args):
-        return
-    for word in before.words[1:]:
+    piped = before is not None and command.after in ("|", "|&") and before.program in ("echo", "printf")
+    lines = [redirect.target for redirect in command.redirects if redirect.op == "<<<"]
+    for word in (*(before.words[1:] if before is not None and piped else ()), *lines):
         user, colon, password = word.text.partition(":")
         if colon and word.sure and password and not re.search(r"[$%<]", word.text) and re.fullmatch(r"[\w.-]+", user):
-            yield _found(command.span, f"chpasswd is given the password of {user} in clear text", Severity.WARNING)
+            yield clear(command.span, f"chpasswd is given the password of {user} in clear text", Severity.WARNING)
         passed = _WHOLE.fullmatch(word.raw.strip('"').rpartition(":")[2])
         if colon and passed and "'" not in word.raw and passed[1] in args and not surely_names_secret(passed[1]):
             yield _kept(command.span, "chpasswd", passed[1])
@@ -236,7 +251,7 @@ def _hashed(command: Command) -> Word | None:
 
 def _kept(span: Span, program: str, name: str) -> Finding:
     message = f"{program} is given the build argument {name}, whose value the history of the image keeps"
-    return _found(span, message, Severity.WARNING)
+    return clear(span, message, Severity.WARNING)
 
 
 def _given(command: Command, args: set[str]) -> Iterator[Finding]:
@@ -265,7 +280,7 @@ def _stored(command: Command) -> Iterator[Finding]:
         for key, value in _STORED.findall(text):
             if not re.search(r"[$<{%]", value) and not placeholder(value) and command.sure:
                 severity = Severity.ERROR if looks_real(value) else Severity.WARNING
-                yield _found(command.span, f"{file} is written with a {key.lower()} in clear text", severity)
+                yield clear(command.span, f"{file} is written with a {key.lower()} in clear text", severity)
                 return
 
 
@@ -285,7 +300,3 @@ def _real_userinfo(user: str, password: str) -> bool:
     if not password:
         return _real(user)
     return not placeholder(password) and password not in ("x-oauth-basic", "oauth2") and len(password) >= 6
-
-
-def _found(span: Span, message: str, severity: Severity) -> Finding:
-    return found(message, span, severity, _FIX, {"a secret": span.place})

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.credentials import looks_chosen, looks_real, placeholder, shape_in, surely_names_secret
+from envkit.credentials import SECRET, looks_chosen, looks_real, placeholder, shape_in, surely_names_secret
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.judging.checks._workload import need_containers
 from envkit.model import Finding, Severity
 from envkit.subjects.workload import Container, FileValue, Workload
 
 _OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
-_PASSWORD = re.compile(r"passw(?:or)?d|passphrase|(?:^|_)(?:pass|pwd)(?:_|$)", re.IGNORECASE)
+# Names of what a person may have chosen himself.
+_CHOSEN = re.compile(r"passw(?:or)?d|passphrase|(?:^|_)(?:pass|pwd)(?:_|$)|(?:^|_)token$|pass$", re.IGNORECASE)
 _FIXES = {
     "compose": "write `${NAME}` and keep the value in a file that git ignores, or use `secrets:`, and revoke this one",
     "kubernetes": "take it from a Secret by `valueFrom: {secretKeyRef: ...}`, and revoke this one",
@@ -38,7 +39,7 @@ def workload_secret_in_file(workload: Workload) -> Iterator[Finding]:
                     said.span,
                     severity,
                     _FIXES[workload.kind],
-                    {"a secret": said.span.place},
+                    {SECRET: said.span.place},
                 )
     skip_if(not asked, "no container is given a variable or a command")
 
@@ -64,4 +65,4 @@ def _secret(what: str, value: str) -> Severity | None:
         return None
     if looks_real(value):
         return Severity.ERROR
-    return Severity.WARNING if _PASSWORD.search(what) and looks_chosen(value) else None
+    return Severity.WARNING if _CHOSEN.search(what) and looks_chosen(value) else None
