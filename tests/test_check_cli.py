@@ -175,6 +175,26 @@ def test_stdin_has_no_context_unless_one_is_named(tmp_path: Path) -> None:
     assert there["torch_version"] == "2.6.0"
 
 
+def test_what_an_editor_holds_is_judged_as_the_file_that_it_will_be(tmp_path: Path) -> None:
+    lay(tmp_path, {"docker/requirements.txt": "torch==2.6.0\n", "docker/Dockerfile": "FROM old:1\n"})
+    text = b"FROM python:3.12-slim-bookworm\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n"
+    words = ("--format", "json", "--observed", "--stdin-filename")
+    for name in ("docker/Dockerfile", "./docker/Dockerfile", "docker/new.Dockerfile"):
+        found = spawn("--stdin", *words, name, folder=tmp_path, stdin=text).document(SCHEMA)
+        assert found["observed"]["torch_version"] == "2.6.0"
+        assert found["subject"]["name"] == name.removeprefix("./")
+    listed = spawn("-", *words, "docker/requirements.txt", folder=tmp_path, stdin=b"torch\n")
+    assert "packages-unpinned-torch" in listed.out and (tmp_path / "docker/Dockerfile").read_text() == "FROM old:1\n"
+    assert spawn("--stdin", "--fail-on", "warning", folder=tmp_path, stdin=MIXED.encode()).code == 1
+
+
+def test_what_does_not_go_with_a_file_on_stdin_is_refused(tmp_path: Path) -> None:
+    lay(tmp_path, {"Dockerfile": CLEAN})
+    for words in (("Dockerfile",), ("--fix",), ("--since", "HEAD"), ("--start", "compose.yaml")):
+        found = spawn("--stdin-filename", "a.Dockerfile", *words, folder=tmp_path, stdin=CLEAN.encode())
+        assert found.code == 2 and "stdin" in found.err
+
+
 def test_the_context_is_the_files_folder_or_the_one_named(envkit: Envkit, tmp_path: Path) -> None:
     text = "FROM python:3.12-slim-bookworm\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n"
     lay(tmp_path, {"docker/Dockerfile": text, "requirements.txt": "torch==2.6.0\n"})

@@ -59,6 +59,11 @@ def check(
         bool,
         Option("--pin", help="With --fix or --diff: add the current digests of base images, from their registries."),
     ] = False,
+    stdin: Annotated[bool, Option("--stdin", help="Read one file from stdin, as an editor gives it.")] = False,
+    stdin_filename: Annotated[
+        str,
+        Option("--stdin-filename", metavar="NAME", help="Where the file on stdin belongs; its neighbours are read."),
+    ] = "",
     since: Annotated[
         str, Option("--since", metavar="COMMIT", help="Only files that differ from that branch, tag or commit.")
     ] = "",
@@ -104,6 +109,15 @@ def check(
         raise UsageError("--host already names the GPUs and the driver", "leave out --host, or --gpu and --driver")
     if fleet and (gpu or driver or host):
         raise UsageError("--fleet already names the machines", "leave out --fleet, or --gpu, --driver and --host")
+    if stdin or stdin_filename:
+        if set(paths or ()) - {"-"}:
+            raise UsageError("a file on stdin is checked alone", "leave out the paths, or --stdin and --stdin-filename")
+        if fix or since or fleet or start:
+            raise UsageError(
+                "a file on stdin goes with none of --fix, --since, --fleet and --start",
+                "leave that out, or name the file",
+            )
+        paths = None if stdin_filename else ["-"]
     asked = verb.CheckRequest(
         tuple(paths or ()),
         context,
@@ -119,6 +133,7 @@ def check(
         strict,
         since,
         fleet,
+        stdin_filename,
     )
     if write_baseline:
         from envkit.system.files import can_be_written

@@ -23,6 +23,7 @@ class CheckOptions:
 
     ``gpus`` and ``driver`` are what the images must run on; ``context`` is the build context, None for the folder of
     each Dockerfile; ``bases`` describe images that nobody else knows, by reference.  ``strict`` keeps every doubt.
+    ``on_stdin`` is the file whose text is on stdin and not where its name says, "-" where it has no name.
     """
 
     gpus: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class CheckOptions:
     context: Path | None = None
     bases: Mapping[str, Base] = field(default_factory=dict)
     strict: bool = False
+    on_stdin: str = "-"
 
 
 @dataclass(frozen=True, slots=True)

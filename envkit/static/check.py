@@ -20,6 +20,7 @@ from envkit.model import Edit, Outcome, Report, Severity
 from envkit.records import dataclass
 from envkit.static import READ, CheckOptions, JudgedFile, baseline, fixes, ignores, pin, run, settings
 from envkit.static.judged import subjects
+from envkit.static.kinds import by_name
 from envkit.system import files
 from envkit.versions import Driver
 
@@ -45,6 +46,7 @@ class CheckRequest:
     strict: bool = False
     since: str = ""  # only what differs from that commit
     fleet: Path | None = None  # the machines of a file, each in the place of ``gpus`` and ``driver``
+    on_stdin: str = ""  # the file, there or not, whose text is on stdin; "-" in ``paths`` is one without a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,11 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
             raise UsageError(f"there is no check `{name}`", "see `envkit check --list`")
     # Before the work: a baseline that cannot be read is known at once.
     known = baseline.load(asked.baseline) if asked.baseline and not asked.write_baseline else None
-    paths = asked.paths or (() if asked.start else (".",))
-    found = run.gather(paths, config, asked.if_any or bool(asked.since)) if paths else ()
+    paths = (asked.on_stdin,) if asked.on_stdin else asked.paths or (() if asked.start else (".",))
+    if asked.on_stdin:
+        found: tuple[tuple[Path, str], ...] = ((Path(asked.on_stdin), by_name(Path(asked.on_stdin).name)),)
+    else:
+        found = run.gather(paths, config, asked.if_any or bool(asked.since)) if paths else ()
     if asked.since and found:
         from envkit.static import since  # most runs ask of every file
 
@@ -140,7 +145,12 @@ def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts)
             ) from error
     if asked.context is not None and not os.path.isdir(asked.context):
         raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
-    return CheckOptions(gpus, driver, asked.context, config.bases, asked.strict)
+    return CheckOptions(gpus, driver, asked.context, config.bases, asked.strict, _on_stdin(asked))
+
+
+def _on_stdin(asked: CheckRequest) -> str:
+    """The file on stdin as its path is written everywhere ("./a" is "a")."""
+    return str(Path(asked.on_stdin)) if asked.on_stdin else "-"
 
 
 def pinned(

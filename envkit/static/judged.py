@@ -121,21 +121,20 @@ def subjects() -> tuple[type[Any], ...]:
     return (Dockerfile, Packages, Workload, JobStart)
 
 
-def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | None:
-    """What lies beside a file: for a Dockerfile the build context that the user named or that it is written for, for a
-    workflow its repository, else the folder it lies in.
+def context_of(path: Path, kind: str, check_options: CheckOptions, text: str) -> Source | None:
+    """What lies beside a file of this ``text``: for a Dockerfile the build context that the user named or that it is
+    written for, for a workflow its repository, else the folder it lies in.
 
-    A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
+    A file on stdin without a name ("-") lies nowhere, so that without a named context there is nothing beside it.
     """
-    from envkit.dockerfile.context import Context, content, folder_of
+    from envkit.dockerfile.context import Context, folder_of
     from envkit.static.whole import project
 
     named = check_options.context if kind == "dockerfile" else None
     if str(path) == "-":
         return Context(named, around=project) if named else None
     if named is None and kind == "dockerfile":
-        data = content(str(path))
-        named = folder_of(path, data.decode("utf-8", "replace")) if isinstance(data, bytes) else None
+        named = folder_of(path, text)
     if kind == "workflow":
         whole = Path(os.path.abspath(path))
         if whole.parts[-3:-1] == (".github", "workflows"):

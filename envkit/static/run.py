@@ -147,7 +147,7 @@ def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings,
     name = str(path)
     if kind == OUTSIDE:
         return JudgedFile(name, by_name(path.name), unreadable="it is a link that leads out of the folder")
-    text, why = text_of(path)
+    text, why = text_of(path, check_options.on_stdin)
     if why and kind == "script":  # an installer that carries its archive, a module that ends in .def
         return None
     if why:
@@ -162,7 +162,7 @@ def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings,
     if kind not in READERS:
         return None
     judged = judge.guarded(
-        lambda: of_text(kind, text, name, context_of(path, kind, check_options), check_options, facts)
+        lambda: of_text(kind, text, name, context_of(path, kind, check_options, text), check_options, facts)
     )
     if isinstance(judged, str):
         return JudgedFile(name, kind, text, (Result(READ, Outcome.CRASHED, reason=judged),))
@@ -176,10 +176,13 @@ def _beside(path: str) -> tuple[ignores.Ignored, ...]:
     return ignores.read(text_of(Path(path))[0], by_name(Path(path).name))
 
 
-def text_of(path: Path) -> tuple[str, str]:
-    """The text of a file, or a clause that says why not; bytes that are no UTF-8 are replaced, as Docker does."""
+def text_of(path: Path, on_stdin: str = "-") -> tuple[str, str]:
+    """The text of a file, or a clause that says why not; bytes that are no UTF-8 are replaced, as Docker does.
+
+    That of ``on_stdin`` is read from stdin.
+    """
     try:
-        raw = sys.stdin.buffer.read(LARGEST + 1) if str(path) == "-" else files.content(path, LARGEST)
+        raw = sys.stdin.buffer.read(LARGEST + 1) if str(path) == on_stdin else files.content(path, LARGEST)
     except FileNotFoundError:
         return "", "it leads nowhere"
     except OSError as error:

@@ -59,7 +59,7 @@ def of_file(name: str, dockerfile: Path | None, check_options: CheckOptions, fac
             f"{one_line(path)} describes no start",
             "name a compose file, a manifest, a devcontainer.json or a Dockerfile",
         )
-    context = context_of(Path(path), kind, check_options)
+    context = context_of(Path(path), kind, check_options, text)
     return read(kind, text, path, context, check_options, facts, service, _beside(dockerfile, check_options))
 
 
@@ -67,7 +67,10 @@ Built = tuple[str, str, Source | None]  # text and path of a Dockerfile, and its
 
 
 def _beside(path: Path | None, check_options: CheckOptions) -> Built | None:
-    return None if path is None else (_text(str(path)), str(path), context_of(path, "dockerfile", check_options))
+    if path is None:
+        return None
+    text = _text(str(path))
+    return text, str(path), context_of(path, "dockerfile", check_options, text)
 
 
 def _text(path: str) -> str:
@@ -548,7 +551,7 @@ def override(name: str, facts: Facts) -> starts.Override:
             f"{one_line(path)} describes no start", "name a compose file, a manifest or a devcontainer.json"
         )
     options = CheckOptions()
-    one = chosen(kind, text, path, context_of(Path(path), kind, options), options, facts, service)
+    one = chosen(kind, text, path, context_of(Path(path), kind, options, text), options, facts, service)
     lines = [line for line in (one.entrypoint, one.arguments) if line is not None]
     for word in (word for line in lines for word in line.words):
         if not word.sure:
