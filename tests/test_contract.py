@@ -99,7 +99,7 @@ STEPS = {
         ("together",),
         ("cpu", "uv_failure"),
         ("wheels",),
-        ("solve",),
+        ("dry_run", "solve"),
         ("compiled",),
         ("update", "requires", "pushed", "licences"),
     ),

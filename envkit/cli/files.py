@@ -67,6 +67,18 @@ def check(
     since: Annotated[
         str, Option("--since", metavar="COMMIT", help="Only files that differ from that branch, tag or commit.")
     ] = "",
+    resolve: Annotated[
+        bool,
+        Option("--resolve", help="Ask the package index what each pip and uv install of a Dockerfile does to torch."),
+    ] = False,
+    resolve_budget: Annotated[
+        float,
+        Option("--resolve-budget", metavar="SECONDS", min=1, help="With --resolve: the most time for each file."),
+    ] = 120.0,
+    exclude_newer: Annotated[
+        str,
+        Option("--exclude-newer", metavar="DATE", help="With --resolve: the index as it was on that day."),
+    ] = "",
     only: Annotated[
         list[str] | None, Option("--only", metavar="CHECK", help="Run only this check; may be given again.")
     ] = None,
@@ -118,6 +130,8 @@ def check(
                 "leave that out, or name the file",
             )
         paths = None if stdin_filename else ["-"]
+    if exclude_newer and not resolve:
+        raise UsageError("--exclude-newer needs --resolve", "add --resolve, which asks the package index")
     asked = verb.CheckRequest(
         tuple(paths or ()),
         context,
@@ -134,6 +148,7 @@ def check(
         since,
         fleet,
         stdin_filename,
+        verb.asking(exclude_newer, resolve_budget, say) if resolve else None,
     )
     if write_baseline:
         from envkit.system.files import can_be_written

@@ -15,6 +15,7 @@ from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.nodes import Node, documents
 from envkit.dockerfile.options import ParsedOptions
 from envkit.dockerfile.system import UNKNOWN_WORD
+from envkit.facts import Facts
 from envkit.model import Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -515,3 +516,24 @@ def activated(command: Command) -> str | None:
 
 def _environment(name: str, command: Command) -> str:
     return _place(name, command) if "/" in name or name.startswith("~") else name
+
+
+# Images that are made with nothing but an installer of conda, so that a release of one tells of the other.
+_INSTALLED = {
+    "miniconda": "continuumio/miniconda3",
+    **dict.fromkeys(("miniforge", "mambaforge"), "condaforge/miniforge3"),
+}
+
+
+def with_python(install: Install, facts: Facts) -> Install:
+    """An installer of conda with the Python that the facts know of its release, where its name does not tell it.
+
+    The newest Miniconda is none: which of its Pythons it brings is not said.
+    """
+    image = _INSTALLED.get(install.name)
+    newest = "latest" if "/latest/" in install.url and install.name != "miniconda" else ""
+    if image is None or install.local or not (install.version or newest):
+        return install
+    row = facts.base_image(image, install.version or newest)
+    python = str(row.python) if row is not None and row.python is not None else ""
+    return replace(install, local=f"py{python.replace('.', '')}") if python else install

@@ -29,6 +29,7 @@ from envkit.dockerfile import (
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
+from envkit.dockerfile.follows import Follower, follow
 from envkit.dockerfile.instructions import Instruction, Text
 from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
 from envkit.dockerfile.pythons import SYSTEM, Python, Pythons, carried, within
@@ -55,6 +56,7 @@ from envkit.subjects.dockerfile import (
     Unread,
     Word,
 )
+from envkit.subjects.resolved import Environment, Resolved
 
 Env = dict[str, str | None]
 
@@ -104,6 +106,7 @@ class _State:
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
     torches: list[Torch] = field(default_factory=list)
     moved: list[Carried] = field(default_factory=list)  # virtual environments out of other stages
+    held: dict[str, Environment] = field(default_factory=dict)  # by folder, where somebody follows the installs
 
     def child(self) -> _State:
         """The state that a stage FROM this one begins with."""
@@ -118,6 +121,7 @@ class _State:
             near=list(self.near),
             torches=list(self.torches),
             moved=[],
+            held=dict(self.held),
         )
 
     def seen(self) -> Env:
@@ -134,15 +138,17 @@ def read(
     known: Mapping[str, Base] | None = None,
     gpus: tuple[str, ...] = (),
     driver: str = "",
+    follower: Follower | None = None,
 ) -> Dockerfile:
     """The subject of a Dockerfile's text; ``path`` is how the user named it.
 
     ``context`` is the build context.  ``known`` are bases that a configuration describes, by reference.  ``gpus`` and
-    ``driver`` are what the user says the image must run on.  A text without a stage gives a Dockerfile without stages.
+    ``driver`` are what the user says the image must run on, and ``follower`` says which releases the installs bring.
+    A text without a stage gives a Dockerfile without stages.
 
     Raises TooLarge for a text that is larger than any Dockerfile.
     """
-    return read_with_files(text, path, facts, context, known=known, gpus=gpus, driver=driver)[0]
+    return read_with_files(text, path, facts, context, known=known, gpus=gpus, driver=driver, follower=follower)[0]
 
 
 def read_with_files(
@@ -154,9 +160,10 @@ def read_with_files(
     known: Mapping[str, Base] | None = None,
     gpus: tuple[str, ...] = (),
     driver: str = "",
+    follower: Follower | None = None,
 ) -> tuple[Dockerfile, Tree]:
     """What ``read`` gives, and the files that the last stage has at its end."""
-    reader = _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {})
+    reader = _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {}, follower=follower)
     return reader.result(gpus, driver), reader.states[-1].tree if reader.states else reader.tree
 
 
@@ -191,8 +198,10 @@ class _Reader:
         context: Source,
         known: Mapping[str, Base],
         shell: tuple[str, ...] = SHELL,
+        follower: Follower | None = None,
     ) -> None:
-        self.shell = shell
+        self.shell, self.follower = shell, follower
+        self.records: dict[int, list[Resolved]] = {}  # what the follower says, by stage
         self.parsed, self.text, self.path, self.facts, self.known = parsed, text, path, facts, known
         self.tree = Tree(context)
         self.globals: Env = {}
@@ -291,6 +300,8 @@ class _Reader:
             state.pythons.begin(base, self.facts.os_python(system), self.facts.os_python2(system))
             if (base.torch.value and not base.torch.missing) or _holds_torch(base):
                 state.torches.append(self._of_base(base, state))
+            if self.follower is not None:
+                state.held[state.pythons.look("python", state.env).prefix] = self.follower.begins(base)
         self.begun = (instruction, name, base, parent)
         self.steps = []
         self.states.append(state)
@@ -450,6 +461,9 @@ class _Reader:
                     home = other.pythons.homes.get(prefix, "")
                     if home and version and source != "/":
                         state.moved.append(Carried(target, version, home, stage, copy.span))
+            for prefix, environment in other.held.items():
+                if target := moved(prefix):
+                    state.held[target] = environment
             for install in other.installs:
                 target = moved(install.prefix)
                 if target is not None and install.manager not in ("apt", "dnf", "apk"):
@@ -546,15 +560,14 @@ class _Reader:
             state.args.update(pip.configured(command))
             state.args.update(poetry.configured(command))
             for item in asked:
-                state.pythons.add(_with_python(item, self.facts) if item.manager == "source" else item)
+                state.pythons.add(conda.with_python(item, self.facts) if item.manager == "source" else item)
             self.asked += len(asked)
             if self.asked > MOST_INSTALLS:
                 raise TooLarge(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
             placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
             if elsewhere and command.program == "uv" and command.args[:1] in (("sync",), ("run",)):
                 placed = [replace(item, python="", prefix="") for item in placed]
-            self._took(placed, state)
-            installs.extend(placed)
+            installs.extend(self._followed(placed, state))
         return made(commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread))
 
     def _placed(self, install: Install, command: Command, state: _State, active: str) -> Install:
@@ -577,11 +590,31 @@ class _Reader:
             return
         state.installs = [i for i in state.installs if i.name != removal.name]
         state.last = {key: i for key, i in state.last.items() if i.name != removal.name}
+        for prefix, environment in state.held.items():
+            state.held[prefix] = {name: dist for name, dist in environment.items() if name != removal.name}
         if removal.name in ("torch", "pytorch"):
             state.torches.clear()
 
-    def _took(self, installs: list[Install], state: _State) -> None:
-        """Puts what one command installs to what the stage has, and says which torch comes of it."""
+    def _followed(self, installs: list[Install], state: _State) -> list[Install]:
+        """Takes what one command installs; gives it with the releases that it brings where somebody says them."""
+        base = self.begun[2] if self.begun is not None else None
+        taken = follow(self.follower, installs, state.held, base) if self.follower and base else None
+        if taken is None or base is None:
+            self._took(installs, state)
+            return installs
+        self._took(taken.installs, state, along=taken.open)
+        for one, by in taken.brought:
+            state.installs.append(one)
+            if one.name == "torch":
+                torch = torches.of_install(one, (), base, self.facts, arm=self._arm(len(self.stages)))
+                state.torches.append(replace(torch, install=by))
+        if taken.record is not None:
+            self.records.setdefault(len(self.stages), []).append(taken.record)
+        return [*taken.installs, *(one for one, _ in taken.brought)]
+
+    def _took(self, installs: list[Install], state: _State, *, along: bool = True) -> None:
+        """Puts what one command installs to what the stage has, and says which torch comes of it; ``along``: also by
+        the facts of who asks for it."""
         arm = self._arm(len(self.stages))
         base = self.begun[2] if self.begun else None
         here = [
@@ -607,7 +640,7 @@ class _Reader:
             torch = torches.of_install(install, near, base, self.facts, arm=arm)
             if not torches.satisfied(install, state.torches, torch, self.facts):
                 state.torches.append(torch)
-        if base is not None:
+        if base is not None and along:
             self._brought_along(installs, base, state)
 
     def _brought_along(self, installs: list[Install], base: Base, state: _State) -> None:
@@ -654,6 +687,8 @@ class _Reader:
         draft = replace(draft, installs=tuple(state.installs), unread=unread, torches=tuple(state.torches))
         started = self._started(lineage, state)
         draft = replace(draft, started=started, gpus=gpus, driver=driver, problems=problems)
+        if self.follower is not None:
+            draft = replace(draft, resolved=tuple(one for i in sorted(reachable) for one in self.records.get(i, ())))
         return self._fields(draft, state)
 
     def _reachable(self, last: int) -> set[int]:
@@ -789,27 +824,6 @@ def _implied(draft: Dockerfile) -> Observed[str] | None:
 
 def _unprivileged(user: str) -> bool:
     return bool(user) and user.split(":")[0] not in ("root", "0")
-
-
-# Images that are made with nothing but an installer of conda, so that a release of one tells of the other.
-_INSTALLED = {
-    "miniconda": "continuumio/miniconda3",
-    **dict.fromkeys(("miniforge", "mambaforge"), "condaforge/miniforge3"),
-}
-
-
-def _with_python(install: Install, facts: Facts) -> Install:
-    """An installer of conda with the Python that the facts know of its release, where its name does not tell it.
-
-    The newest Miniconda is none: which of its Pythons it brings is not said.
-    """
-    image = _INSTALLED.get(install.name)
-    newest = "latest" if "/latest/" in install.url and install.name != "miniconda" else ""
-    if image is None or install.local or not (install.version or newest):
-        return install
-    row = facts.base_image(image, install.version or newest)
-    python = str(row.python) if row is not None and row.python is not None else ""
-    return replace(install, local=f"py{python.replace('.', '')}") if python else install
 
 
 def _holds_torch(base: Base) -> bool:

@@ -19,7 +19,10 @@ from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("pip")
 # Options whose value changes what an install means; they are kept as "--name=value" beside the bare name.
-_TELLING = ("--target", "--prefix", "--root", "--no-binary", "--only-binary", "--platform", "--python-version")
+_TELLING = (
+    *("--target", "--prefix", "--root", "--no-binary", "--only-binary", "--platform", "--python-version"),
+    "--upgrade-strategy",
+)
 
 _PIP = pattern(r"pip-?([0-9](?:\.[0-9]+)?)?\Z")
 _PYTHON = pattern(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?t?\Z")

@@ -196,6 +196,7 @@ class Uv:
     place: TargetPlatform
     built: Sources | None = None
     on_start: Callable[[], None] = lambda: None
+    budget_s: float = _BUDGET_S
 
     def compile(
         self,
@@ -307,10 +308,10 @@ class Uv:
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
         env = {**self.place.indexes.environment(), **proc.ONE_LINE}
-        done = proc.run(argv, timeout_s=_BUDGET_S, env=env, on_start=self.on_start)
+        done = proc.run(argv, timeout_s=self.budget_s, env=env, on_start=self.on_start)
         if done.timed_out:
             raise Undecided(
-                f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
+                f"the package index did not answer within {self.budget_s:.0f} s", "check the network, try again"
             )
         if done.exit != 0:
             if REFUSED.search(done.stderr) and (error := self.place.indexes.refused(done.stderr)):

@@ -4,7 +4,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,18 @@ from envkit.model import Finding, Result
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base
 
+ASKED = "index-asked"  # stands in reports for what --resolve asked of the package index; no check is named so
 READ = "file-read"  # stands in reports for a file that could not be read, or whose reader crashed; no check is named so
+
+
+@dataclass(frozen=True, slots=True)
+class AskIndex:
+    """That the package index is asked: within ``budget_s`` seconds for each file, ``before`` a day ("" for today), and
+    ``say`` hears of each question."""
+
+    budget_s: float
+    before: str
+    say: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,7 @@ class CheckOptions:
     ``gpus`` and ``driver`` are what the images must run on; ``context`` is the build context, None for the folder of
     each Dockerfile; ``bases`` describe images that nobody else knows, by reference.  ``strict`` keeps every doubt.
     ``on_stdin`` is the file whose text is on stdin and not where its name says, "-" where it has no name.
+    ``ask`` asks the package index what installs bring, None for nobody.
     """
 
     gpus: tuple[str, ...] = ()
@@ -32,6 +44,7 @@ class CheckOptions:
     bases: Mapping[str, Base] = field(default_factory=dict)
     strict: bool = False
     on_stdin: str = "-"
+    ask: AskIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)

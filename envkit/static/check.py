@@ -18,7 +18,7 @@ from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Edit, Outcome, Report, Severity
 from envkit.records import dataclass
-from envkit.static import READ, CheckOptions, JudgedFile, baseline, fixes, ignores, pin, run, settings
+from envkit.static import ASKED, READ, AskIndex, CheckOptions, JudgedFile, baseline, fixes, ignores, pin, run, settings
 from envkit.static.judged import subjects
 from envkit.static.kinds import by_name
 from envkit.system import files
@@ -47,6 +47,7 @@ class CheckRequest:
     since: str = ""  # only what differs from that commit
     fleet: Path | None = None  # the machines of a file, each in the place of ``gpus`` and ``driver``
     on_stdin: str = ""  # the file, there or not, whose text is on stdin; "-" in ``paths`` is one without a name
+    ask: AskIndex | None = None  # that the package index is asked what installs bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
     if not judged and not asked.if_any and not asked.since:
         raise run.nothing(paths)
     if asked.only:
-        kept = {*asked.only, READ}
+        kept = {*asked.only, READ, *(() if asked.ask is None else (ASKED,))}
         judged = tuple(replace(each, results=tuple(r for r in each.results if r.check in kept)) for each in judged)
     if known is not None and asked.baseline:
         judged = baseline.applied(judged, asked.baseline, known)
@@ -127,6 +128,22 @@ def taken_down(found: Answer, path: Path) -> tuple[Answer, int]:
     return Answer(judged, run.merged(judged, found.report.elapsed_s)), count
 
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}:\d{2}Z)?")
+
+
+def asking(before: str, budget_s: float, say: Say) -> AskIndex:
+    """That the index is asked, as it was at the end of the day ``before``; raises UsageError for what is no day."""
+    from datetime import datetime
+
+    try:
+        if before and not _DAY.fullmatch(before):
+            raise ValueError(before)
+        datetime.fromisoformat(before or "2000-01-01")
+    except ValueError as error:
+        raise UsageError(f"`{before}` is no day", "write it as 2025-01-31") from error
+    return AskIndex(budget_s, before, say)
+
+
 def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts) -> CheckOptions:
     gpus, driver = asked.gpus or config.gpus, asked.driver or config.driver
     if asked.host is not None:
@@ -145,7 +162,7 @@ def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts)
             ) from error
     if asked.context is not None and not os.path.isdir(asked.context):
         raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
-    return CheckOptions(gpus, driver, asked.context, config.bases, asked.strict, _on_stdin(asked))
+    return CheckOptions(gpus, driver, asked.context, config.bases, asked.strict, _on_stdin(asked), asked.ask)
 
 
 def _on_stdin(asked: CheckRequest) -> str:

@@ -84,6 +84,10 @@ def of_dockerfile(
     results = judge.judge(subject, facts)
     if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
         results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
+    if check_options.ask is not None and subject.stages:
+        from envkit.static import resolved  # uv and its answers: most runs ask nobody
+
+        return resolved.judged(text, path, context, check_options, facts, results)
     return JudgedFile(path, "dockerfile", text, results, fields(subject))
 
 

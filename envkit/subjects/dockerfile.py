@@ -11,6 +11,7 @@ from dataclasses import field
 
 from envkit.model import Observed, Span
 from envkit.records import dataclass
+from envkit.subjects.resolved import Resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,8 @@ class Dockerfile:
     stays.  ``unread`` are the files that would say more.  ``started`` is the Python that ENTRYPOINT and CMD start, None
     where they start none that is known.  ``gpus`` and ``driver`` are what the user says that it must run on.
     ``problems`` are clauses for what BuildKit refuses, each with its place.  ``lacking`` is what is copied out of the
-    context and not there; None where no project was read.
+    context and not there; None where no project was read.  ``resolved`` is what the package index says of the commands
+    of pip and uv in all reachable stages; None where it was not to be asked.
     The nine fields of the contract are ``base_image`` ... ``torch_install_method``; ``via`` names the line or fact.
     """
 
@@ -355,6 +357,7 @@ class Dockerfile:
     driver: str = ""
     problems: tuple[str, ...] = ()
     lacking: tuple[Lacking, ...] | None = None
+    resolved: tuple[Resolved, ...] | None = None
 
     @property
     def target(self) -> Stage:

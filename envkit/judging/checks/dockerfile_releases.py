@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile.requirements import admits, allows
 from envkit.facts import Facts, RequireRow
+from envkit.judging.checks import _by_index as by_index
 from envkit.judging.checks import _nvidia_wheels as nvidia_wheels
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, optional, reached, together
 from envkit.judging.checks._outcomes import found, skip_if, warning
@@ -49,6 +50,7 @@ def package_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     commands = commands_of(dockerfile)
     others = [*_over_tensorflow(dockerfile, order, facts)]
     others += nvidia_wheels.excluding(dockerfile, order, commands, _HEEDLESS, facts)
+    others += by_index.refusals(dockerfile, facts, torch=False)
     yield from others
     skip_if(not (wishes or others), "no package is pinned of which is known which releases of others it asks for")
     named: dict[str, list[tuple[int, Install]]] = {}  # by name, with the place in the order

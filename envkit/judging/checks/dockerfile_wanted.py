@@ -9,6 +9,7 @@ from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import cuda_of, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
+from envkit.judging.checks import _by_index as by_index
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
@@ -235,11 +236,16 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     order = list(dockerfile.installs)
     commands = commands_of(dockerfile)
     torches = [known for each in dockerfile.torches if (known := _known(each, order, commands)) is not None]
-    refused = [*_excluding(dockerfile, order, commands, facts), *_other_abis(dockerfile, order, facts)]
-    refused += _over_nvidias(dockerfile, order, facts)
+    asked_of = by_index.answered(dockerfile)
+    refused = [*_excluding(dockerfile, order, commands, facts), *_over_nvidias(dockerfile, order, facts)]
+    refused = [one for one in refused if one.span not in asked_of]  # of which the index has said what comes of it
+    refused += _other_abis(dockerfile, order, facts)
+    refused += by_index.refusals(dockerfile, facts, torch=True)
+    refused += [*by_index.replaced(dockerfile), *by_index.left_behind(dockerfile)]
     yield from refused
-    skip_if(not refused and not any(each.version for each in torches), "no exact version of torch is known")
-    asked, open_ = len(refused), ""
+    unsaid = not refused and not asked_of
+    skip_if(unsaid and not any(each.version for each in torches), "no exact version of torch is known")
+    asked, open_ = len(refused) + len(asked_of), ""
     # The files with a line that asks for torch, but for those that the base's is enough for.
     kept = all(each.method == "base" for each in dockerfile.torches)
     of_torch = {each.span.path for each in order if each.name == "torch" and not (kept and each.sure)}
@@ -258,7 +264,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             yield from _made_for(one, *page, "the page's address", torches)
             continue
         bounded = wants.want_of(one, facts) if one.specifier and not one.version and one.name != "torch" else None
-        if bounded is not None:
+        if bounded is not None and one.span not in asked_of:
             asked += 1
             excluded = list(_bounded(dockerfile, bounded, at, torches, commands, facts))
             yield from excluded
@@ -281,9 +287,12 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         version = one.version or last or (newest.until if newest is not None else "")
         row = newest or used or facts.torch_need(one.name, version)
         if row is None or row.torch is None:
-            open_ = open_ or (fit.newer_than_read(one.name, version, facts) if version else "")
+            unread = version and one.span not in asked_of
+            open_ = open_ or (fit.newer_than_read(one.name, version, facts) if unread else "")
             continue
         asked += 1
+        if one.span in asked_of and not used:
+            continue
         mine = commands.get(one.span, {})
         for met in _met(mine, at, one, torches) if not used else _near(one, torches)[-1:]:
             misfit = fit.rejects(row, version, met.version, facts) if met.version else None
