@@ -838,3 +838,11 @@ def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platfor
     read_base = of_no_release(read(replace(found, family=family), parts, facts), parts.name)
     named = _official_name(parts)
     return _held(read_base, named if "/" not in named else parts.repository, parts, facts)
+
+
+def holds_torch(base: Base) -> bool:
+    """Whether the image is one of torch, though neither its tag nor a fact says which."""
+    if base.torch.is_unsupported or not base.sure:
+        return False
+    name = base.repository.rsplit("/", 1)[-1]
+    return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")

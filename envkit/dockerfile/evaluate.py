@@ -28,6 +28,7 @@ from envkit.dockerfile import (
 )
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
+from envkit.dockerfile.bases import holds_torch
 from envkit.dockerfile.files import Files, absolute
 from envkit.dockerfile.follows import Follower, follow
 from envkit.dockerfile.instructions import Instruction, Text
@@ -298,7 +299,7 @@ class _Reader:
             state.shell = self.shell
             system = base.os.value or ""
             state.pythons.begin(base, self.facts.os_python(system), self.facts.os_python2(system))
-            if (base.torch.value and not base.torch.missing) or _holds_torch(base):
+            if (base.torch.value and not base.torch.missing) or holds_torch(base):
                 state.torches.append(self._of_base(base, state))
             if self.follower is not None:
                 state.held[state.pythons.look("python", state.env).prefix] = self.follower.begins(base)
@@ -824,14 +825,6 @@ def _implied(draft: Dockerfile) -> Observed[str] | None:
 
 def _unprivileged(user: str) -> bool:
     return bool(user) and user.split(":")[0] not in ("root", "0")
-
-
-def _holds_torch(base: Base) -> bool:
-    """Whether the image is one of torch, though neither its tag nor a fact says which."""
-    if base.torch.is_unsupported or not base.sure:
-        return False
-    name = base.repository.rsplit("/", 1)[-1]
-    return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")
 
 
 def _vision_stays(install: Install, state: _State) -> bool:
