@@ -26,9 +26,8 @@ from envkit.dockerfile import (
     uv,
     words,
 )
-from envkit.dockerfile.bases import PATH
+from envkit.dockerfile.bases import PATH, holds_torch
 from envkit.dockerfile.bases import base as base_of
-from envkit.dockerfile.bases import holds_torch
 from envkit.dockerfile.files import Files, absolute
 from envkit.dockerfile.follows import Follower, follow
 from envkit.dockerfile.instructions import Instruction, Text
