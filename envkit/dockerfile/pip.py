@@ -330,7 +330,7 @@ def finish(
                     if manager == "pip":
                         more = tuple(replace(one, index="") for one in more)
         told = requirements.install(replace(wanted, name=name, url=place), asked, manager, target, sure=command.sure)
-        yield replace(told, requires=own) if own else told
+        yield replace(told, requires=own, options=told.options | project.built(path, command.cwd, files))
         queue += [replace(one, sure=one.sure and wanted.sure) for one in more]
     for pin in asked.constraints:
         if pin.name and requirements.holds(pin.marker, python, machine, requires=requires) is not False:
@@ -373,7 +373,8 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     directory = posixpath.dirname(script.text)
     place = posixpath.normpath(posixpath.join(command.cwd, directory)) if command.cwd else directory or "."
     editable = "develop" in verbs or "--inplace" in verbs
-    yield Install("source", ".", script.span, url=place, editable=editable, target=first + " -m pip", sure=command.sure)
+    own = Install("source", ".", script.span, url=place, editable=editable, target=first + " -m pip", sure=command.sure)
+    yield replace(own, options=project.built(directory, command.cwd, files))
     if "--no-deps" in verbs or not {"install", "develop"} & set(verbs):
         return
     found = project.read(directory, command.cwd, files, script.span)

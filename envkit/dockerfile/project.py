@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from envkit.dockerfile.requirements import RequestedPackages, Requirement, canon
 from envkit.model import Span
 from envkit.patterns import pattern
 from envkit.records import dataclass
-from envkit.subjects.dockerfile import Unread
+from envkit.subjects.dockerfile import BUILDS, Unread
 
 _KEY = pattern(r"[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?[ \t]*=")
 LARGEST = 512 * 1024  # characters of a project file; what people write is a hundredth of it
@@ -491,6 +491,59 @@ def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project
     name, python = (value if isinstance(value, str) else "" for value in (name, python))
     found = Project(canonical(name), file.path, python, None, dependencies, optional, unread=tuple(unread))
     return replace(found, backend="setuptools")
+
+
+_SKIPPED = (
+    ast.If, ast.Try, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.While, ast.With, ast.IfExp,
+    ast.BoolOp, ast.Lambda,
+)  # fmt: skip
+
+
+def built(directory: str, cwd: str, files: Files) -> frozenset[str]:
+    """What building the project in ``directory`` surely does, for Install.builds; empty where nothing is sure.
+
+    Source: torch.utils.cpp_extension, whose CUDAExtension is compiled for the GPUs that torch sees where neither
+    TORCH_CUDA_ARCH_LIST nor an option of nvcc names others.
+    """
+    base = directory if directory not in ("", ".") else ""
+    script = files.read(posixpath.join(base, "setup.py"), cwd)
+    if not isinstance(script, FileText) or "torch" not in script.text or len(script.text) > LARGEST:
+        return frozenset()
+    config = files.read(posixpath.join(base, "pyproject.toml"), cwd)
+    data = toml(config) if isinstance(config, FileText) else {}
+    system = table(data, "build-system") if isinstance(data, dict) else {"build-backend": "unread"}
+    if not str(system.get("build-backend", "setuptools")).startswith("setuptools"):
+        return frozenset()
+    try:
+        sure = list(_certain(ast.parse(script.text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    found = set[str]()
+    modules = [name.name for node in sure if isinstance(node, ast.Import) for name in node.names]
+    modules += [node.module or "" for node in sure if isinstance(node, ast.ImportFrom) and not node.level]
+    asked = texts(system.get("requires"))
+    if any(name.partition(".")[0] == "torch" for name in modules) and not any(_TORCH.match(one) for one in asked):
+        found.add("torch")
+    called = [node.func for node in sure if isinstance(node, ast.Call)]
+    if any("CUDAExtension" in (getattr(each, "id", ""), getattr(each, "attr", "")) for each in called):
+        found.add("cuda")
+        if not re.search(r"gencode|-arch|ARCH_LIST|sm_\d", script.text):
+            found.add("open")
+    if isinstance(config, FileText):
+        found.add("apart")
+    return frozenset(BUILDS + one for one in found)
+
+
+_TORCH = pattern(r"\s*torch\s*(?:[\[(<>=!~;@,]|\Z)", re.IGNORECASE)
+
+
+def _certain(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that are reached whenever the module is: none under a condition, in a function or in what may fail."""
+    for child in ast.iter_child_nodes(node):
+        main = isinstance(child, ast.If) and "__main__" in ast.dump(child.test)
+        if main or not isinstance(child, _SKIPPED):
+            yield child
+            yield from _certain(child)
 
 
 def _literal(node: ast.expr | None, names: Mapping[str, ast.expr], depth: int) -> Any:

@@ -77,6 +77,9 @@ class Command:
         return tuple(word.text for word in self.words[1:])
 
 
+BUILDS = "builds:"
+
+
 @dataclass(frozen=True, slots=True)
 class Install:
     """One package that one command asks for.
@@ -96,6 +99,9 @@ class Install:
     evaluate.py adds ``python``, the version of the Python it goes into ("3.10", "" where not known), and ``prefix``,
     the folder of that environment ("/usr/local", "/opt/venv", "/opt/conda/envs/x", "" where not known).
     ``requires`` is which Pythons a project of the context takes, by its own word (">=3.9,<3.13", "^3.10").
+    ``builds`` is what building a project of the context surely does: its setup.py imports "torch" where its
+    build-system does not ask for torch, makes a "cuda" extension, leaves its architectures "open"; "apart" where a
+    pyproject.toml has each pip build it apart from the installed packages.
     """
 
     manager: str
@@ -120,6 +126,11 @@ class Install:
     python: str = ""
     prefix: str = ""
     requires: str = ""
+
+    @property
+    def builds(self) -> frozenset[str]:
+        """What building a project of the context surely does; its reader keeps it among ``options``, behind BUILDS."""
+        return frozenset(one.removeprefix(BUILDS) for one in self.options if one.startswith(BUILDS))
 
 
 @dataclass(frozen=True, slots=True)

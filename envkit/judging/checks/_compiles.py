@@ -30,7 +30,8 @@ class CudaBuildStep:
     may do without CUDA.  ``torch_extension`` says that it is compiled against torch's headers, whose cpp_extension
     refuses a toolkit of another major than torch's.  ``asks`` is True where nvcc is only asked for its version: nothing
     comes of it, but it has to be there.  ``env`` is the environment it runs in.  ``at`` is the place in the
-    Dockerfile where it happens, which ``span`` is not where a requirements file or a script says it.
+    Dockerfile where it happens, which ``span`` is not where a requirements file or a script says it.  ``arch_list`` is
+    the variable that names its architectures, where no row of the facts does and nothing else may.
     """
 
     span: Span
@@ -42,6 +43,7 @@ class CudaBuildStep:
     asks: bool = False
     env: Mapping[str, str] | None = None
     at: Span | None = None
+    arch_list: str = ""
 
 
 # ---------------------------------------------------------------- what compiles
@@ -124,11 +126,14 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
     commands = step.commands
     seen: set[Span] = set()
     switched = False
+    own = {install.span for install in step.installs if "cuda" in install.builds}
     for at, command in enumerate(commands):
         following = commands[at + 1].after if at + 1 < len(commands) else ""
         tolerated = following == "||"
         switched = switched or _switches_a_makefile(command)
         one = _command(command, switched, stage, facts, clones)
+        if one is not None and one.span in own and not one.needs_nvcc:
+            continue  # which is less than what its setup.py says
         if one is not None and one.span not in seen and not _ready_made(command, step):
             seen.add(one.span)
             sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
@@ -334,9 +339,13 @@ def _install(
     install: Install, command: Command | None, said: str, stage: int, facts: Facts, clones: Mapping[str, str]
 ) -> CudaBuildStep | None:
     """What installing a Python package compiles for CUDA, None for nothing; ``said`` are the words of ``command``."""
+    env = command.env if command is not None else {}
+    if "cuda" in install.builds:
+        what = f"the setup.py of {_shown(install)}"
+        arch_list = "TORCH_CUDA_ARCH_LIST" if "open" in install.builds else ""
+        return CudaBuildStep(install.span, what, stage, install.sure, True, True, env=env, arch_list=arch_list)
     if not _may_compile(install):
         return None
-    env = command.env if command is not None else {}
     local = bool(_LOCAL.match(install.url))
     name = _name(install, facts, clones) if local else install.name
     build = facts.package_builds.get(name)

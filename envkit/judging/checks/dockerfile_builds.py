@@ -49,13 +49,25 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
                 row = rows.get(one.name)
                 if row is not None and _from_source(one, row) and one.span not in lenient:
                     asked += 1
-                    apart = _apart(one, row, before, base, steps[:number])
+                    apart = _apart(one, row.apart, before, base, steps[:number])
                     bound = row.lacks != "torch" and "PIP_CONSTRAINT" in step.env
                     if one.span not in told and (
-                        (apart and not bound) or _before_torch(one, row, base, (*steps[:number], step))
+                        (apart and not bound) or _before_torch(one, row.lacks, base, (*steps[:number], step))
                     ):
                         told.add(one.span)
                         yield _fails(one, row, apart)
+                if (
+                    "torch" in one.builds
+                    and one.manager == "pip"
+                    and one.sure
+                    and not one.marker
+                    and one.span not in lenient
+                ):
+                    asked += 1
+                    apart = _apart(one, "apart" in one.builds, before, base, steps[:number])
+                    if one.span not in told and (apart or _before_torch(one, "torch", base, (*steps[:number], step))):
+                        told.add(one.span)
+                        yield _own_fails(one, apart)
                 before.append(one)
     skip_if(not asked, "nothing is built from a source that is known to import what a build apart lacks")
 
@@ -89,19 +101,31 @@ def _fails(one: Install, row: SdistRow, apart: str) -> Finding:
     )
 
 
+def _own_fails(one: Install, apart: str) -> Finding:
+    """The finding of a project of the context; arguments as those of ``_fails``."""
+    what = one.name if one.name not in ("", ".") else one.url
+    how = "it is built apart from the installed packages" if apart else "no step before installs torch"
+    return error(
+        f"the setup.py of {what} imports torch, and {how}, so that the build ends here",
+        one.span,
+        {apart or "nothing brings torch before": one.span.place, "its setup.py imports torch": "setup.py"},
+        "install torch before, and this with --no-build-isolation, or name torch among the requires of [build-system]",
+    )
+
+
 # What people install before, of which nothing brings torch.
 _TOOLS = options.names(
     "pip setuptools wheel uv packaging ninja numpy cmake cython build poetry virtualenv psutil pybind11"
 )
 
 
-def _before_torch(one: Install, row: SdistRow, base: Base, steps: Sequence[Step]) -> bool:
+def _before_torch(one: Install, lacks: str, base: Base, steps: Sequence[Step]) -> bool:
     """Whether torch is surely not there when a package is built that imports it: nothing before may have brought it.
 
     pip builds what one command names before it installs any of it, a torch beside it too.
     """
     plain = base.family in ("python", "os", "nvidia") and base.sure and not base.digest
-    if row.lacks != "torch" or not plain or "--no-deps" in one.options:
+    if lacks != "torch" or not plain or "--no-deps" in one.options:
         return False
     if any(step.unread or (step.copy is not None and step.copy.source_stage is not None) for step in steps):
         return False
@@ -140,8 +164,9 @@ def _at_old_commit(one: Install, row: SdistRow) -> bool:
 _SHORT = 7  # characters of a commit that tell it from others
 
 
-def _apart(one: Install, row: SdistRow, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
-    """Why the installer surely builds it apart, "" where it may build it among the installed packages."""
+def _apart(one: Install, always: bool, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
+    """Why the installer surely builds it apart, "" where it may build it among the installed packages; ``always``
+    where a pyproject.toml has each pip do so."""
     if any(option.startswith(("--no-build-isolation", "--no-use-pep517")) for option in one.options):
         return ""
     if one.manager == "uv":
@@ -151,7 +176,7 @@ def _apart(one: Install, row: SdistRow, before: Sequence[Install], base: Base, s
         return "" if project else "uv builds apart"  # whose table tool.uv may say otherwise
     if not one.python or Python(one.python) < _ALWAYS_SINCE:
         return ""
-    if row.apart and not any(each.name == "setuptools" and each.constraint for each in before):
+    if always and not any(each.name == "setuptools" and each.constraint for each in before):
         return "its pyproject.toml has each pip build it apart"
     mine = [
         each for each in before if each.prefix == one.prefix and each.manager in ("pip", "uv") and not each.constraint

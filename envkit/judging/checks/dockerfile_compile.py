@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.facts import Facts, GpuPackageRow, PackageBuildRow
+from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit, without_headers
 from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
@@ -210,19 +210,21 @@ def _unnamed(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...], facts: Fac
     for one in made:
         build = facts.package_builds.get(one.what.partition(" with ")[0])
         stage = dockerfile.stages[one.stage]
-        if build is None or not build.arch_list or not one.sure or (one.env or {}).get(build.arch_list):
+        variable = build.arch_list if build is not None else one.arch_list
+        if not variable or not one.sure or (one.env or {}).get(variable):
             continue
-        if stage.base.family not in ("nvidia", "pytorch", "os", "python", "conda") or _lent(dockerfile, one, build):
+        if stage.base.family not in ("nvidia", "pytorch", "os", "python", "conda") or _lent(dockerfile, one, variable):
             continue
         there = has_nvcc(dockerfile, one.stage, one.at or one.span)
         if there.missing or not there.value:
             continue  # nvcc-used-without-devel has what is told of it
+        name = build.name if build is not None else f"what {one.what} makes"
         yield warning(
-            f"{build.name} is compiled for the GPUs that torch finds where {build.arch_list} is not set, and the build "
-            "of an image sees none",
+            f"{name} is compiled for the GPUs that torch finds where {variable} is not set, and the build of an image "
+            "sees none",
             one.span,
-            {f"{build.name}: {build.arch_list}": cited(build)},
-            f'name the architectures before it, such as `ENV {build.arch_list}="{_example(build.arch_list)}"`',
+            {f"{name}: {variable}": cited(build) if build is not None else "torch.utils.cpp_extension, CUDAExtension"},
+            f'name the architectures before it, such as `ENV {variable}="{_example(variable)}"`',
         )
 
 
@@ -235,14 +237,14 @@ def _example(name: str) -> str:
     return ";".join(f"{sm.major}{point}{sm.minor}" for sm in _EXAMPLE)
 
 
-def _lent(dockerfile: Dockerfile, one: CudaBuildStep, build: PackageBuildRow) -> bool:
+def _lent(dockerfile: Dockerfile, one: CudaBuildStep, variable: str) -> bool:
     """Whether a stage speaks of the variable in a way that its value is not known, or lends its RUNs a GPU."""
     steps = [step for index in dockerfile.stages[one.stage].line for step in dockerfile.stages[index].steps]
     words = (word.text for step in steps for command in step.commands for word in command.raw_words)
     return (
-        any(build.arch_list in step.value for step in steps)
+        any(variable in step.value for step in steps)
         or any(flag.startswith("--device") for step in steps for flag in step.flags)
-        or any(build.arch_list in word for word in words)
+        or any(variable in word for word in words)
     )
 
 
