@@ -88,7 +88,7 @@ STEPS = {
         ("pages",),
     ),
     "plan": (
-        ("given", "indexes"),
+        ("given", "indexes", "sdist"),
         ("uv_project",),
         ("inputs", "image_table", "project_tree"),
         ("package",),

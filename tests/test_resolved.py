@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from envkit import facts as tables
 from envkit.dockerfile.tree import NoContext
 from envkit.facts import Facts
 from envkit.model import Outcome, Severity
+from envkit.plan import sdist
 from envkit.static import ASKED, AskIndex, CheckOptions, JudgedFile
-from envkit.static.judged import of_dockerfile
+from envkit.static.judged import of_dockerfile, of_text
 from envkit.static.resolved import read_followed
 from envkit.subjects.dockerfile import Dockerfile
 
@@ -212,9 +215,6 @@ def test_what_the_index_does_not_have_is_named(shop: Index, facts: Facts) -> Non
 
 
 def test_no_code_of_a_package_runs(shop: Index, facts: Facts, tmp_path: Path) -> None:
-    import io
-    import tarfile
-
     mark = tmp_path / "ran"
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
@@ -327,7 +327,92 @@ def test_two_stages_do_not_share_what_is_installed(shop: Index, facts: Facts) ->
     assert after(text + run("pip install eased"), facts) == OLD
 
 
+def test_a_list_of_requirements_is_asked_for_as_a_whole(shop: Index, facts: Facts) -> None:
+    for minor in ("310", "312", "313", "314"):
+        shop.add("torch", "2.7.0", tag=f"cp{minor}-cp{minor}-manylinux_2_28_x86_64")
+
+    def said(text: str) -> tuple[list[str], Outcome]:
+        options = CheckOptions(ask=AskIndex(60, "", lambda line: None))
+        file = of_text("requirements", text, "requirements.txt", None, options, facts)
+        (asked,) = (result for result in file.results if result.check == ASKED)
+        return messages(file, "packages-conflicting-pins"), asked.outcome
+
+    (message,), _ = said("served==2.0\ntorch<2.7\n")
+    assert message.startswith(
+        "no releases meet all that the file asks for, so that pip refuses it: served>=2.0 depends"
+    )
+    assert said("served==2.0\ntorch>=2.7\n") == ([], Outcome.PASS)
+    assert said("served==2.0; python_version < '3.0'\ntorch<=2.7\n") == ([], Outcome.PASS)
+
+
 def test_what_nobody_asks_is_as_before(facts: Facts) -> None:
     file = of_dockerfile(BASE + run("pip install served"), "Dockerfile", None, CheckOptions(), facts)
     assert not [result for result in file.results if result.check == ASKED]
     assert file.observed["torch_version"] == "2.4.0"
+
+
+def archive(**files: str) -> bytes:
+    """A source archive that holds these files; "__" stands for a slash."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name, body in files.items():
+            member = tarfile.TarInfo("bare_ext-1.0/" + name.replace("__", "/").replace("_txt", ".txt"))
+            member.size = len(body.encode())
+            tar.addfile(member, io.BytesIO(body.encode()))
+    return made.getvalue()
+
+
+OLD_INFO = "Metadata-Version: 2.1\nName: bare-ext\nVersion: 1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "there", "open_"),
+    [
+        pytest.param({"PKG-INFO": OLD_INFO + "Requires-Dist: torch==2.6.0\n"}, "2.6.0", False, id="PKG-INFO"),
+        pytest.param(
+            {"PKG-INFO": OLD_INFO, "bare_ext.egg-info__requires_txt": "torch>=2.5\n\n[dev]\ntorch==2.6.0\n"},
+            "2.7.0",
+            False,
+            id="requires.txt",
+        ),
+        pytest.param(
+            {"PKG-INFO": OLD_INFO, "bare_ext.egg-info__PKG-INFO": OLD_INFO}, "2.4.0", False, id="it asks for nothing"
+        ),
+        pytest.param(
+            {"PKG-INFO": OLD_INFO.replace("2.1", "2.2")}, "2.4.0", False, id="metadata that is complete says so"
+        ),
+        pytest.param(
+            {"PKG-INFO": OLD_INFO.replace("2.1", "2.2") + "Dynamic: Requires-Dist\n"}, "2.4.0", True, id="dynamic"
+        ),
+        pytest.param({"PKG-INFO": OLD_INFO}, "2.4.0", True, id="an old archive of which a build decides"),
+        pytest.param({}, "2.4.0", True, id="nothing in it"),
+    ],
+)
+def test_what_a_source_archive_says_is_followed(
+    files: dict[str, str], there: str, open_: bool, shop: Index, facts: Facts
+) -> None:
+    shop.wheels["bare_ext-1.0.tar.gz"] = archive(**files)
+    (record,) = followed(BASE + run("pip install bare-ext"), facts).resolved or ()
+    assert record.after["torch"] == there
+    assert [one.matters for one in record.left_out] == [open_]
+    kept = followed(BASE + run("pip install --no-deps bare-ext"), facts).resolved or ()
+    assert kept[-1].after["torch"] == "2.4.0"
+    assert not any(one.matters for one in kept[-1].left_out)
+
+
+def test_an_archive_that_grows_without_end_is_no_answer() -> None:
+    bomb = archive(**{"big": "0" * (3 << 20), "PKG-INFO": OLD_INFO})
+    assert sdist.requires(bomb[: len(bomb) // 2]) is None
+    assert sdist.requires(b"no archive") is None
+    assert sdist.requires(bomb, most=1 << 20) is None
+    assert sdist.requires(archive(**{"PKG-INFO": OLD_INFO + "Requires-Dist: torch\n"})) == ("torch",)
+
+
+def test_the_sections_of_requires_txt() -> None:
+    text = 'torch>=2.5\n\n[:python_version < "3.8"]\nold\n\n[gpu]\ncupy\n\n[gpu:sys_platform == "linux"]\ntriton\n'
+    assert sdist.requires(archive(**{"PKG-INFO": OLD_INFO, "x.egg-info__requires_txt": text})) == (
+        "torch>=2.5",
+        'old; (python_version < "3.8")',
+        'cupy; extra == "gpu"',
+        'triton; (sys_platform == "linux") and extra == "gpu"',
+    )

@@ -69,7 +69,7 @@ def check(
     ] = "",
     resolve: Annotated[
         bool,
-        Option("--resolve", help="Ask the package index what each pip and uv install of a Dockerfile does to torch."),
+        Option("--resolve", help="Ask the package index what each install of pip and uv does to torch."),
     ] = False,
     resolve_budget: Annotated[
         float,
@@ -168,7 +168,7 @@ def check(
         verb.write(found.judged, texts, say)
         if texts:
             found = verb.answer(asked, settings)
-    for line in verb.remarks(found):
+    for line in verb.remarks(found, asked):
         warn(f"envkit: {line}")
     if write_baseline:
         found, count = verb.taken_down(found, write_baseline)

@@ -38,6 +38,7 @@ _READERS = 12  # connections to the index at once
 # uv's words for a release without a wheel, whose source it was told not to run.
 _SOURCE_ALONE = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)` because building from source is disabled")
 _NOT_THERE = re.compile(r"(?:Because |because |^)([A-Za-z0-9._-]+) was not found in the (?:package registry|provided)")
+_MOST_SOURCE = 24 << 20  # bytes of an archive that is read
 SOURCE_ALONE = "its index has source alone"
 NOT_THERE = "the index does not have it"
 
@@ -81,13 +82,21 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A release of which the index has the source alone, and the address of its archive."""
+
+    version: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """``comes`` are the releases that the command puts there, by name; ``left_out`` what was not followed, each with
     the reason, ``sources`` the releases of it whose source alone the index has."""
 
     comes: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 def flags_of(manager: str, options: frozenset[str], names: Iterable[str]) -> tuple[str, ...]:
@@ -132,7 +141,7 @@ def access(url: str) -> Access:
 def ask(question: Question, budget: Budget) -> Answer:
     """What the command brings.  Raises Unsatisfiable where it cannot be done and Undecided where nobody answers."""
     left_out: dict[str, str] = {}
-    sources: dict[str, str] = {}
+    sources: dict[str, Source] = {}
     with files.scratch("dry-run") as folder:
         _lay(folder / "env", question)
         if not question.wheels_alone:
@@ -211,7 +220,7 @@ def _changes(stdout: str) -> dict[str, str]:
         raise Undecided("uv does not say what it would change", "install the uv that envkit asks for") from error
 
 
-def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str, str]:
+def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str, Source]:
     """The requirements whose release that an installer takes first has no wheel, with that release.
 
     Without their METADATA, which for a source would mean to run it.  uv that may not build takes an older release with
@@ -238,8 +247,29 @@ def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str,
     except Unsatisfiable:
         return {}  # for the whole question to say
     return {
-        canonicalize_name(str(one.get("name"))): str(one.get("version")) for one in packages if not one.get("wheels")
+        canonicalize_name(str(one.get("name"))): Source(str(one.get("version")), _archive(one))
+        for one in packages
+        if not one.get("wheels")
     }
+
+
+def _archive(package: Package) -> str:
+    held = package.get("sdist")
+    return str(held.get("url", "")) if isinstance(held, dict) else ""
+
+
+def source_requires(source: Source, question: Question, budget: Budget) -> tuple[str, ...] | None:
+    """What a source archive says that it needs; None where it does not say, is too large or cannot be read."""
+    from envkit.plan import sdist
+    from envkit.system.index import Index, IndexFile  # it costs 40 ms
+
+    if not source.url.startswith("http") or not source.url.endswith(".tar.gz"):
+        return None
+    try:
+        asked = Index(_root(source.url, question.place.indexes), budget.left())
+        return sdist.requires(asked.whole(IndexFile(source.url.rsplit("/", 1)[-1], source.url), _MOST_SOURCE))
+    except (EnvkitError, OSError):
+        return None
 
 
 # ---------------------------------------------------------------- METADATA

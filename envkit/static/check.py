@@ -109,11 +109,15 @@ def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
     return Answer(judged, run.merged(judged, time.monotonic() - started))
 
 
-def remarks(found: Answer) -> list[str]:
-    """What a person should know beside the findings: files that could not be read, comments that ignore no check."""
+def remarks(found: Answer, asked: CheckRequest | None = None) -> list[str]:
+    """What a person should know beside the findings: files that could not be read, comments that ignore no check, and
+    what is as without --resolve."""
     # A newline in a name must not begin a line, which a build's log may obey.
     names = {each.path: each.path.replace("\n", "\\n") for each in found.judged}
     said = [f"{names[each.path]} cannot be read: {each.unreadable}" for each in found.judged if each.unreadable]
+    if asked is not None and asked.ask is not None:
+        left = [names[each.path] for each in found.judged if each.kind not in ("dockerfile", "requirements")]
+        said += [f"--resolve asks nothing for {name}: it follows Dockerfiles and requirements files" for name in left]
     for each in found.judged:
         comments = ignores.read(each.text, each.kind)
         for line, name in ignores.unknown(comments, checks()) if comments else ():

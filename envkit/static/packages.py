@@ -85,6 +85,15 @@ def of_requirements(
     with_hash = tuple(one for one in asked_for if one.span in hashed)
     bare = tuple(one for one in asked_for if one.span not in hashed)
     subject = replace(subject, constraints="constraints" in name.lower(), hashed=with_hash, bare=bare)
+    if check_options.ask is not None and not subject.constraints:
+        from envkit.static import resolved  # most runs ask nobody
+
+        lines = tuple(
+            requirements.install(one, asked, "pip", "pip", sure=True, constraint=kept) for one, kept in wanted
+        )
+        subject = resolved.of_requirements(subject, lines, check_options.ask, facts)
+        judged = _judged(subject, check_options, facts)
+        return replace(judged, results=(*judged.results, resolved.verdict(subject)))
     return _judged(subject, check_options, facts)
 
 

@@ -22,14 +22,15 @@ from envkit.dockerfile.tree import Source
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
-from envkit.model import Outcome, Result, Severity
+from envkit.model import Observed, Outcome, Result, Severity, Span
 from envkit.plan import dry_run
 from envkit.plan.dry_run import Answer, Budget, Library, Question
 from envkit.plan.indexes import Access, Indexes
 from envkit.plan.wheels import TargetPlatform
-from envkit.static import ASKED, CheckOptions, JudgedFile
+from envkit.static import ASKED, AskIndex, CheckOptions, JudgedFile
 from envkit.static.stub_index import StubIndexes
 from envkit.subjects.dockerfile import Base, Dockerfile, Install
+from envkit.subjects.packages import Packages
 from envkit.subjects.resolved import FAMILY, Change, Dist, Environment, LeftOut, Resolved, Unmet
 from envkit.system import files
 from envkit.versions import Python
@@ -44,6 +45,7 @@ CHECKS = frozenset(
 )  # fmt: skip
 _UNKNOWN_IN = {"ngc": ("numpy", "torchvision", "triton"), "pytorch": ("numpy",), "other": ("numpy",)}
 _MANAGERS = ("pip", "uv")
+_NO_PYTHON = "the Python that it installs into is not known"
 _PROBE_S = 20.0  # for one page of an index that a file names
 _WATCHED = (*FAMILY, "numpy")
 
@@ -56,6 +58,7 @@ class ByIndex:
     def __init__(self, facts: Facts, budget: Budget, before: str, say: Say, stubs: Path, text: str = "") -> None:
         self.facts, self.budget, self.before, self.say = facts, budget, before, say
         self.library = Library()
+        self.followed: dict[tuple[str, str], tuple[str, ...]] = {}  # releases without a wheel, and what they ask for
         self.probed: set[str] = set()  # the addresses of indexes that files name
         self.stubs = StubIndexes(facts, stubs)
         self.held_by_constraint = "constraint" not in text.lower()
@@ -88,6 +91,7 @@ class ByIndex:
 
     def took(self, installs: list[Install], before: Environment, base: Base) -> Taken:
         """As Follower."""
+        before = _overlaid(before, [one for one in installs if one.manager not in _MANAGERS])
         asked = [one for one in installs if one.manager in _MANAGERS and one.sure]
         wanted = [one for one in asked if not one.constraint]
         if not wanted or len(asked) < len([one for one in installs if one.manager in _MANAGERS]):
@@ -135,6 +139,8 @@ class ByIndex:
         after = dict(held)
         for name, version in answer.comes.items():
             after[name] = Dist(name, version, requires.get(name, ()), f"{record.span.place}")
+        for name, source in answer.sources.items():
+            after[name] = Dist(name, source.version, self.followed.get((name, source.version), ()), record.span.place)
         return self._taken(wanted, asked, dict(before), after, comes, question, replace(
             record, left_out=(*left_out, *self._left(answer, wanted))
         ))  # fmt: skip
@@ -174,7 +180,7 @@ class ByIndex:
         try:
             target = Python(".".join((python or "").split(".")[:2]))
         except ValueError as error:
-            raise UsageError("the Python that it installs into is not known", "") from error
+            raise UsageError(_NO_PYTHON, "") from error
         try:
             glibc = self.facts.os(base.os.value or "").glibc
         except UsageError:
@@ -265,23 +271,33 @@ class ByIndex:
         return question, found
 
     def _with_sources(self, answer: Answer, question: Question) -> tuple[Answer, Question]:
-        """The answer with what the facts know of releases that have no wheel: which torch they ask for."""
-        lines = []
-        for name, version in answer.sources.items():
-            row = self.facts.torch_need(name, version)
-            if row is not None and row.torch is not None and "torch" not in question.excluded:
-                lines.append(f"torch{row.torch}")
+        """The answer with what releases without a wheel ask for, by their archives, else which torch by the facts."""
+        lines: list[str] = []
+        if "--no-deps" in question.flags:
+            return answer, question
+        for name, source in answer.sources.items():
+            row = self.facts.torch_need(name, source.version)
+            said = dry_run.source_requires(source, question, self.budget)
+            if said is None and row is not None and row.torch is not None:
+                said = (f"torch{row.torch}",)
+            if said is None:
+                continue
+            self.followed[name, source.version] = said
+            extras = next((Requirement(line).extras for line in question.requirements if _names(line, name)), ())
+            lines += [str(one) for one in dry_run.asks(said, question.place, extras) if one.url is None]
+        lines = [line.partition(";")[0] for line in lines]
+        lines = [line for line in lines if canonicalize_name(Requirement(line).name) not in question.excluded]
         if not lines:
             return answer, question
-        question = replace(question, requirements=(*question.requirements, *lines))
-        again = dry_run.ask(question, self.budget)
-        return again, question
+        more = replace(question, requirements=(*question.requirements, *lines))
+        return dry_run.ask(more, self.budget), more
 
     def _left(self, answer: Answer, wanted: list[Install]) -> Iterable[LeftOut]:
         spans = {one.name: one.span for one in wanted}
         for name, why in answer.left_out.items():
-            row = self.facts.torch_need(name, answer.sources.get(name, ""))
-            known = row is not None and row.torch is not None
+            source = answer.sources.get(name)
+            known = source is not None and (name, source.version) in self.followed
+            known = known or "--no-deps" in wanted[0].options
             yield LeftOut(name, why, spans.get(name, wanted[0].span), name in spans and not known)
 
     # ---------------------------------------------------------------- what came of it
@@ -375,6 +391,10 @@ def _with_local(torch: Dist, asked: Iterable[Install], base: Base) -> Dist:
         if same and cuda_of(one.local) == base.torch_cuda.value:
             return replace(torch, version=f"{torch.version}+{one.local}")
     return torch
+
+
+def _names(line: str, name: str) -> bool:
+    return canonicalize_name(Requirement(line).name) == name
 
 
 def _valid(line: str) -> bool:
@@ -511,14 +531,41 @@ def read_followed(
         )
 
 
-def verdict(dockerfile: Dockerfile) -> Result:
+def of_requirements(subject: Packages, lines: tuple[Install, ...], ask: AskIndex, facts: Facts) -> Packages:
+    """A list of requirements with what the index says of them in an empty environment: of its own Python, or of those
+    that the newest torch is for, the middle ones first, until one of them can be installed."""
+    own = None if subject.python.missing else subject.python.value
+    newest = next((row for row in reversed(facts.torches) if row.default and row.pythons), None)
+    listed = [Python(f"{tag[2]}.{tag[3:]}") for tag in (newest.pythons or () if newest else ()) if tag[3:].isdigit()]
+    middle = sorted(set(listed), key=lambda one: abs(one.minor - sorted(listed)[len(listed) // 2].minor))
+    pythons = [own] if own else [str(one) for one in middle]
+    nowhere = Base("", "", "", "", Span(subject.path, 1), family="python", torch=Observed.unsupported())
+    record: Resolved | None = None
+    with files.scratch("stubs") as stubs:
+        follower = ByIndex(facts, Budget(ask.budget_s), ask.before, ask.say, stubs)
+        for python in pythons:
+            taken = follower.took([replace(one, python=python) for one in lines], {}, nowhere)
+            if taken.record is None:
+                break
+            first = record or taken.record
+            record = taken.record
+            if not record.refused:
+                break
+            record = replace(first, said_by=f"{follower.said_by}, for Python {', '.join(pythons)}")
+    return replace(subject, resolved=() if record is None else (record,))
+
+
+def verdict(subject: Dockerfile | Packages) -> Result:
     """The result that says whether everything was asked; open where it was not."""
-    records = dockerfile.resolved or ()
+    records = subject.resolved or ()
     silent = [one for one in records if one.unanswered]
     if silent:
         why = "; ".join(dict.fromkeys(one.unanswered for one in silent))
         places = ", ".join(dict.fromkeys(one.span.place for one in silent[:3]))
-        return Result(ASKED, Outcome.UNKNOWN, reason=f"what {places} does to torch was not asked: {why}")
+        # Which torch an unknown base holds is no more known, so that nothing there ends a build for sure.
+        worst = Severity.WARNING if why == _NO_PYTHON else Severity.ERROR
+        said = f"what {places} does to torch was not asked: {why}"
+        return Result(ASKED, Outcome.UNKNOWN, reason=said, at_most=worst)
     left = [each for one in records for each in one.left_out if each.matters]
     if left:
         said = "; ".join(

@@ -7,6 +7,7 @@ from dataclasses import field
 from envkit.model import Observed, Span
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Install, Torch, Unread
+from envkit.subjects.resolved import Resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Packages:
     project, "" for none.  ``hashed`` and ``bare`` are the requirements with and without hashes of their files.
     ``disagreements`` are a lock's, None where there is no spec beside it; ``spec`` is that spec's name.
     ``leaves_open`` are clauses of what an envkit.lock does not pin.
-    ``gpus`` and ``driver`` are what the user says that it must run on.
+    ``gpus`` and ``driver`` are what the user says that it must run on.  ``resolved`` is what the package index says of
+    the requirements, None where it was not to be asked.
     """
 
     path: str
@@ -51,6 +53,7 @@ class Packages:
     leaves_open: tuple[Disagreement, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str = ""
+    resolved: tuple[Resolved, ...] | None = None
 
     @property
     def is_lock(self) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import optional, reached
-from envkit.judging.checks._outcomes import found, warning
+from envkit.judging.checks._outcomes import error, found, warning
 from envkit.judging.checks._pips import of_one_command
 from envkit.model import Finding, Severity, Span
 from envkit.subjects.dockerfile import Dockerfile
+from envkit.subjects.packages import Packages
 from envkit.subjects.resolved import FAMILY, Change, Resolved
 
 
@@ -36,6 +37,18 @@ def refusals(dockerfile: Dockerfile, facts: Facts, *, torch: bool) -> Iterator[F
             "loosen one of these requirements, or take releases that go together",
             {"no releases meet it": record.said_by},
         )
+
+
+def refused(packages: Packages) -> Iterator[Finding]:
+    """A list that no releases meet, for none of the Pythons that were asked for."""
+    for record in packages.resolved or ():
+        if record.refused:
+            yield error(
+                f"no releases meet all that the file asks for, so that {record.manager} refuses it: {record.refused}",
+                record.span,
+                {"no releases meet it": record.said_by},
+                "loosen one of these requirements, or take releases that go together",
+            )
 
 
 def replaced(dockerfile: Dockerfile) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
+from envkit.judging.checks import _by_index as by_index
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, warning
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
@@ -40,6 +41,7 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
         if one.name != "." and not one.marker:
             by_name.setdefault(("conda" if one.manager == "conda" else "pip", one.name), []).append(one)
     skip_if(not by_name, "the file names no package")
+    told = False
     for (_, name), listed in by_name.items():
         pins = [one for one in listed if one.version]
         for later in listed:
@@ -53,6 +55,9 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
                 {f"{name}{first.specifier}": first.span.place},
                 "keep one of the lines",
             )
+            told = True
+    if not told:
+        yield from by_index.refused(packages)
 
 
 def _exclude(pin: Install, other: Install) -> bool:
