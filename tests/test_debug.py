@@ -454,17 +454,26 @@ def test_quiet_leaves_out_the_progress_and_the_stages(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in short.stdout and len(short.stdout) < len(whole.stdout)
 
 
-# Stands in for CUPTI: keeps the callback, and calls it as the driver's launches do.
+# Stands in for CUPTI: keeps the callback, and calls it as the driver's launches do, and the runtime's with an answer.
 CUPTI = """
 #include <stddef.h>
 #include <stdint.h>
 struct data { int site; const char *function; const void *parameters; void *result; const char *symbol;
               void *context; uint32_t uid; uint64_t *correlation_data; uint32_t correlation; };
 static void (*callback)(void *, int, uint32_t, const struct data *);
-static int enabled[1000];
+static int enabled[1000], domains[9];
 int cuptiSubscribe(void **subscriber, void *function, void *user)
 { *subscriber = &callback; callback = function; return 0; }
 int cuptiEnableCallback(uint32_t on, void *subscriber, int domain, uint32_t id) { enabled[id] = on; return 0; }
+int cuptiEnableDomain(uint32_t on, void *subscriber, int domain) { domains[domain] = on; return 0; }
+void answer(const char *call, int code)
+{
+    uint64_t correlation = 0;
+    for (int site = 0; site < 2; site++) {
+        struct data data = {site, call, NULL, &code, NULL, NULL, 1, &correlation, 1};
+        if (callback && domains[2]) callback(NULL, 2, 211, &data);
+    }
+}
 void launch(const char *name)
 {
     uint64_t correlation = 0;
@@ -493,13 +502,43 @@ os.wait()
 """
 
 
-def test_the_line_of_python_that_launches_a_kernel_is_found_by_cupti(tmp_path: Path) -> None:
+ANSWERS = """
+import ctypes, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+driver = ctypes.CDLL(here + "/libcuda.so.1")
+cupti = ctypes.CDLL(here + "/nvidia/cu13/lib/libcupti.so.13")
+def well():
+    cupti.answer(b"cudaLaunchKernel", 0)
+    cupti.answer(b"cudaEventQuery", 600)
+def refused():
+    cupti.answer(b"cudaLaunchKernelExC", 209)
+well()
+for _ in range(3):
+    refused()
+"""
+
+
+@pytest.fixture
+def cupti(tmp_path: Path) -> None:
+    """The stand-in beside the program."""
     folder = tmp_path / "nvidia" / "cu13" / "lib"
     folder.mkdir(parents=True)
     source = tmp_path / "cupti.c"
     source.write_text(CUPTI)
     for target in (folder / "libcupti.so.13", tmp_path / "libcuda.so.1"):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
+
+
+def test_the_line_of_a_launch_that_the_runtime_refuses_is_found_by_cupti(tmp_path: Path, cupti: None) -> None:
+    argv, asked = python(tmp_path, ANSWERS), {"ENVKIT_DEBUG_REFUSED": "1"}
+    for folder, environ, lines in (("run", asked, {10}), ("unasked", {}, set[int]())):
+        ran = job.run(job.LocalMachine(), argv, tmp_path / folder, budget_s=300, environ=environ)
+        assert (ran.exit, ran.text()) == (0, "")
+        met = [event for event in ran.events if event["event"] == "refused"]
+        assert {each["frames"][-1][1] for each in met} == lines and {each["how"] for each in met} <= {"209"}
+
+
+def test_the_line_of_python_that_launches_a_kernel_is_found_by_cupti(tmp_path: Path, cupti: None) -> None:
     argv = python(tmp_path, LAUNCHES)
     ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=300, launches=("scale",))
     assert (ran.exit, ran.text()) == (0, "")

@@ -63,7 +63,7 @@ def why(state: State, name: str) -> tuple[bool, str]:
 def test_the_stages_and_their_order() -> None:
     assert stages.NAMES == (
         "as-is", "package-checks", "placement", "numbers", "native", "blocking", "device-assertions", "no-cache",
-        "memcheck", "initcheck", "core-dump", "racecheck", "synccheck", "launches", "profile",
+        "memcheck", "initcheck", "core-dump", "racecheck", "synccheck", "copies", "launches", "profile",
     )  # fmt: skip
     assert stages.TOOLS == ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
 

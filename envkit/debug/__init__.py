@@ -46,6 +46,7 @@ STAGE_S = 600.0
 QUIET_S = 120.0
 _LEAST_S = 5.0  # a stage after the first with less time than this is not begun
 _MOST_CHILDREN = 200  # in the report, those that crashed first
+_MOST_COPIES = 4  # lines that are named
 _TAIL_BYTES = 8 << 20  # of an output that are explained: what the supervisor left out lies before it
 _UNCAPTURED = (
     "a CUDA graph cannot be captured without torch's cache of memory, so that this run tells nothing of the command"
@@ -289,6 +290,7 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     if name in sanitizer.TOOLS:
         return _learn_sanitizer(session, name, ran)
     others = {
+        "copies": _learn_copies,
         "core-dump": _learn_core,
         "launches": _learn_launches,
         "native": _learn_native,
@@ -375,7 +377,7 @@ def _raised(ran: CommandRun) -> tuple[PythonFrame, ...]:
 
 def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
     text = _log(ran)
-    found = sanitizer.faults(text, name)
+    found = tuple(kernels.original(each, ran.events) for each in sanitizer.faults(text, name))
     state = session.state
     session.state = replace(state, faults={**state.faults, name: found})
     worst = sanitizer.worst(found)
@@ -413,6 +415,7 @@ def _learn_core(session: _Session, ran: CommandRun) -> str:
     fault = cores.read(opened.text())
     if fault is None:
         return "cuda-gdb named no kernel in the core dump"
+    fault = kernels.original(fault, ran.events)
     if session.state.stands:
         where = told.at(fault, (), kernels.sources(ran))
         said = f"the GPU was in kernel `{fault.kernel}`{where} when it was looked at in another run"
@@ -422,7 +425,37 @@ def _learn_core(session: _Session, ran: CommandRun) -> str:
     return told.sentence(fault, (), kernels.sources(ran))
 
 
+def _learn_copies(session: _Session, ran: CommandRun) -> str:
+    if not ran.succeeded:
+        return "it fails as before where each copy is waited for"
+    lines: dict[str, str] = {}
+    for event in ran.events:
+        own = stacks.own_line(stacks.frames(event.get("frames", ()))) if event["event"] == "copy" else None
+        if own and len(lines) < _MOST_COPIES:
+            lines.setdefault(own.place, f"{own.place} in {own.function}")
+    if not lines:
+        return "it is well this time, though it asks for no copy that it does not wait for"
+    what = "the copy" if len(lines) == 1 else "each copy between GPU and CPU"
+    said = f"it is well once {what} that it asks for with non_blocking is waited for, at {', '.join(lines.values())}"
+    session.state = replace(session.state, waited=said)
+    return said
+
+
+def _learn_refused(session: _Session, ran: CommandRun) -> str:
+    """The first launch that CUDA refused, where another line told of it."""
+    places = [stacks.frames(event.get("frames", ())) for event in ran.events if event["event"] == "refused"]
+    own = stacks.own_line(places[0]) if places else None
+    if own is None:
+        return "no launch of this process's own Python was seen being refused"
+    failed = {frame.place for frame in session.state.python or _raised(session.state.first)}
+    if own.place not in failed:
+        session.state = replace(session.state, launched=f"{own.place} in {own.function}")
+    return f"the launch at {own.place} in {own.function} is refused"
+
+
 def _learn_launches(session: _Session, ran: CommandRun) -> str:
+    if session.state.fault is None and session.state.refused:
+        return _learn_refused(session, ran)
     launches = [event for event in ran.events if event.get("event") == "launch"]
     if not launches:
         trouble = [str(event["trouble"]) for event in ran.events if event.get("trouble")]
@@ -584,12 +617,17 @@ def _of_the_first_run(
             python = python or raised
         cause = told.deaths(crashed, first.exit) + f"; {said.because}" if crashed else said.because
         cause += "; torch's cache of memory hid it" if state.hidden else ""
-        cause += stacks.at("; the call that fails is at", python)
+        if state.launched:
+            cause += f"; it is the launch at {state.launched} that was refused, whose answer nobody looked at"
+        lead = "; the next call that looks for errors is at" if state.launched else "; the call that fails is at"
+        cause += stacks.at(lead, python)
         own = stacks.own_line(raised)
         if own and not python and not crashed and f"{own.file.rpartition('/')[2]}:{own.line}" not in cause:
             cause += stacks.at("; raised at", raised)
         messages = [message for _, message in filter(None, map(_exception, state.runs.values()))]
         if state.numbers and not state.device and (varied := told.varied(messages)):
+            if state.waited:
+                return Verdict.FOUND, f"{cause}; {varied}; {state.waited}", said.category, said.cause, told.WAITED
             return Verdict.FOUND, f"{cause}; {varied}", said.category, said.cause, told.ORDERED
         if state.origin:
             return Verdict.FOUND, f"{cause}; {state.origin.said}", said.category, said.cause, state.origin.fix

@@ -52,6 +52,7 @@ _NO_FILE = re.compile(
     r"^/(?:dev/|proc/|memfd:|SYSV)|\(deleted\)$|/(?:torchinductor_|\.triton/|torch_extensions/|\.cache/)"
 )
 _CODE = re.compile(r"\.so[0-9.]*$")
+_DRIVER = re.compile(r"/lib(?:cuda|nvidia-[\w-]+|nvcuvid)\.so[0-9.]* is not there$")  # which no image holds
 _OTHER = "warning: core file may not match specified executable file."
 
 
@@ -223,7 +224,9 @@ def _told(core: CoreFile, program: str, ground: CommandTarget, ran: CommandRun, 
         said = sorted(strange, key=lambda each: not each.startswith(program))
         more = f", and so on, {len(said)} files in all" if len(said) > 1 else ""
         cause = f"the core dump was not written {_where(ground)}: {said[0]}{more}"
-        return replace(made, cause=cause, fix=_elsewhere(ground.image))
+        driver = ground.image and all(map(_DRIVER.search, strange))
+        fix = "show the container the GPUs, with which the driver's libraries come: --gpus all" if driver else ""
+        return replace(made, cause=cause, fix=fix or _elsewhere(ground.image))
     if ran.ended != "exited":
         return replace(made, cause=f"the debugger did not end by itself ({ran.ended})", fix="give it time: --budget")
     if ran.exit == _NOT_RUN:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from envkit.debug import job, stacks
-from envkit.debug.job import CommandRun
-from envkit.debug.records import Fault, PythonFrame
+from envkit.debug.job import CommandRun, Event
+from envkit.debug.records import CodeLocation, Fault, PythonFrame
 from envkit.records import dataclass
 
 # What a program calls of NVIDIA's libraries, as their headers name it.
@@ -70,6 +71,20 @@ def sources(ran: CommandRun) -> tuple[Source, ...]:
             continue
         found.append(Source(text, stacks.frames(event.get("frames", ()))))
     return tuple(found)
+
+
+def original(fault: Fault, events: Sequence[Event]) -> Fault:
+    """A fault in a Triton kernel that torch.compile copied, at the line of the program's that it copied; any other as
+    it is."""
+    if not stacks.is_generated(fault.place.file):
+        return fault
+    name = fault.kernel.partition("(")[0]
+    for event in events:
+        if event["event"] == "copied" and event.get("kernel") == name and event.get("file"):
+            line = dict(event.get("lines", ())).get(fault.place.line)
+            if line:
+                return replace(fault, place=CodeLocation(fault.place.function, event["file"], line))
+    return fault
 
 
 def called(fault: Fault) -> str:

@@ -19,9 +19,9 @@ _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.M)
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|<frozen |^<string>$|/envkit/payload/companion/|^/envkit-companion/"
     r"|^\w+/[\w/]*\.p(?:yx|xd|xi)$"  # of a package in Cython: its path where it was built
-    # what torch.compile wrote
-    r"|/torchinductor_[^/]+/|/c[a-z2-7]{50,52}\.py$"
+    r"|/torchinductor_[^/]+/|/c[a-z2-7]{50,52}\.py$"  # what torch.compile wrote
 )
+_GENERATED = re.compile(r"/torchinductor_[^/]+/|/c[a-z2-7]{50,52}\.py$")
 _STANDARD = re.compile(r"/lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
 _OWN_STANDARD = sysconfig.get_paths()["stdlib"] + "/"
 
@@ -67,6 +67,11 @@ def is_own(frame: PythonFrame) -> bool:
     """Whether a frame is of the program itself: in no package that was installed, and not of Python's library."""
     library = _LIBRARY.search(frame.file) or _STANDARD.search(frame.file) or frame.file.startswith(_OWN_STANDARD)
     return not library
+
+
+def is_generated(file: str) -> bool:
+    """Whether torch.compile wrote a file."""
+    return bool(_GENERATED.search(file))
 
 
 def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from envkit.debug import cores, native, numbers, packages, placed, ranks, sanitizer, stacks
+from envkit.debug import cores, native, numbers, packages, placed, ranks, sanitizer, stacks, told
 from envkit.debug.job import CRASHES, CommandRun, Tools
 from envkit.debug.records import Fault, PythonFrame
 from envkit.facts import Facts
@@ -69,6 +69,8 @@ class State:
     cached: bool = False  # whether a stage without torch's cache failed by a capture, for which it is left on now
     hidden: bool = False  # whether torch's cache of memory hid the kernel's error that the command failed by
     tracked: str = ""  # the assertion of the device that torch tracked
+    launched: str = ""  # where a launch was refused whose answer nobody looked at, before the call that told of it
+    waited: str = ""  # the copies that a command waits for nowhere, and is well where they are waited for
     mixed: str = ""  # what an AOTInductor package says of an input that is not as those it was made for
 
     @property
@@ -142,6 +144,12 @@ class State:
         return any(of_numbers(kind, message) for kind, message in said)
 
     @property
+    def messages(self) -> tuple[str, ...]:
+        """What the first exception of each run said that ended with one."""
+        met = (next((each for each in run.events if each["event"] == "exception"), None) for run in self.runs.values())
+        return tuple(str(event.get("message", "")) for event in met if event is not None)
+
+    @property
     def settled(self) -> str:
         """Why the explanation of the command's own output leaves no question to a GPU's tools; empty if it does."""
         told = self.explanation
@@ -160,7 +168,7 @@ class State:
         refused = (
             told is not None
             and told.confidence >= 0.5
-            and told.because.startswith("the launch of a kernel was refused")
+            and (told.because.startswith("the launch of a kernel was refused") or told.category == "no-kernel-image")
         )
         return self.failed and not self.sticky and refused
 
@@ -268,6 +276,8 @@ def _numbers(state: State) -> StagePlan | SkippedStage:
     raised = [event for event in state.first.events if event["event"] == "exception"]
     said = [f"{event.get('kind', '')} {event.get('message', '')}" for event in raised]
     asked = any(numbers.CHANGED in each or numbers.NOT_FINITE.search(each) for each in said)
+    if state.mixed:
+        return SkippedStage("the package's own checks name the cause")
     if not (state.failed and state.gpu and asked) or state.device:
         return SkippedStage("no exception told of numbers that are not finite, or of a tensor changed in place")
     why = "to see the call of torch that makes the first nan out of numbers, and each that changes a tensor in place"
@@ -389,8 +399,18 @@ def _core(state: State) -> StagePlan | SkippedStage:
     return StagePlan("the driver writes down the state of the kernel that fails, at full speed", added, around)
 
 
+def _copies(state: State) -> StagePlan | SkippedStage:
+    if not state.failed or not state.numbers or state.device or not told.varied(list(state.messages)):
+        return SkippedStage("the command did not fail by other numbers in each of several runs")
+    why = "its numbers are others in each run: to see whether they are right once each copy is waited for"
+    return StagePlan(why, {"ENVKIT_DEBUG_COPIES": "1"})
+
+
 def _launches(state: State) -> StagePlan | SkippedStage:
     fault = state.fault
+    if not fault and state.refused:
+        why = "a launch was refused, which the next call that looks for errors tells: to see which launch it was"
+        return StagePlan(why, {"ENVKIT_DEBUG_REFUSED": "1"})
     if not fault:
         return SkippedStage("no kernel is named whose launch could be looked for")
     if fault.python and not stacks.replays(fault.python):
@@ -444,6 +464,7 @@ STAGES: tuple[Stage, ...] = (
     *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS[:2]),
     Stage("core-dump", _unless_refused(_core)),  # before the tools that see no address: they take longest
     *(Stage(tool, _unless_refused(_watched(tool))) for tool in sanitizer.TOOLS[2:]),
+    Stage("copies", _unless_told(_copies)),
     Stage("launches", _launches),
     Stage("profile", _profile),
 )

@@ -30,6 +30,10 @@ ORDERED = (
     "let a stream wait for another where it uses what that one writes (wait_stream, Event.synchronize, record_stream), "
     "and fill or free no buffer before a copy from it is done; where numbers are random by themselves, fix the seeds"
 )
+WAITED = (
+    "wait for the copy before its numbers are read on the CPU, or its buffer is filled again: synchronize an event "
+    "that is recorded behind it, or leave non_blocking out"
+)
 _LEAST = 3  # runs that tell of an order in time
 
 

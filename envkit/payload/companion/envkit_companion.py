@@ -28,6 +28,8 @@ FOLDER = "ENVKIT_DEBUG_FOLDER"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
 RANKS = "ENVKIT_DEBUG_RANKS"  # 1: what this process does as one of several ranks is written down
 PLACES = "ENVKIT_DEBUG_PLACES"  # 1: where tensors are made is kept, for an operation on two devices
+REFUSED = "ENVKIT_DEBUG_REFUSED"  # 1: launches that CUDA refuses are to be found
+COPIES = "ENVKIT_DEBUG_COPIES"  # 1: copies that nobody waits for are waited for
 NUMBERS = "ENVKIT_DEBUG_NUMBERS"  # 1: the first call of torch that makes a number that is not finite is looked for
 MEASURE = "ENVKIT_DEBUG_MEASURE"  # "memory" or "slow": what this process costs is written down
 COMPILERS = ("cupy.cuda.compiler", "torch.cuda._utils")  # that compile kernels at run time
@@ -87,18 +89,23 @@ def enter() -> None:
     _watch_exceptions()
     _watch_waits()
     wanted = [name for name in os.environ.get(LAUNCHES, "").split(",") if name]
-    if wanted:
-        importlib.import_module("envkit_launches").watch(wanted, tell, stack)
+    refused = os.environ.get(REFUSED) == "1"
+    if wanted or refused:
+        importlib.import_module("envkit_launches").watch(wanted, tell, stack, refused)
     if os.environ.get(RANKS) == "1":
         importlib.import_module("envkit_ranks").watch(_State.folder, stack)
     if os.environ.get(PLACES) == "1":
         importlib.import_module("envkit_places").watch(tell)
     if os.environ.get(NUMBERS) == "1":
         importlib.import_module("envkit_numbers").watch(tell)
-    keep_sources = importlib.import_module("envkit_sources").wrapping(_State.folder, tell, stack)
+    if os.environ.get(COPIES) == "1":
+        importlib.import_module("envkit_copies").watch(tell)
+    sources = importlib.import_module("envkit_sources")
+    keep_sources = sources.wrapping(_State.folder, tell, stack)
     graphs = importlib.import_module("envkit_captures").watching(tell, stack)
     packages = {"torch._inductor.package": lambda module: tell("package", {})}  # which loading one imports
-    AfterImport({**dict.fromkeys(COMPILERS, keep_sources), **graphs, **packages})
+    copies = {"torch._inductor.codecache": sources.wrap_copies}
+    AfterImport({**dict.fromkeys(COMPILERS, keep_sources), **copies, **graphs, **packages})
     measure = os.environ.get(MEASURE, "")
     if measure in ("memory", "slow"):
         importlib.import_module(f"envkit_{measure}").watch(_State.folder, stack)

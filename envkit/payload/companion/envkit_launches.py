@@ -3,6 +3,9 @@
 CUPTI comes with every CUDA build of torch.  It is asked when the program is about to use CUDA, not before: whoever
 initialises CUDA in a parent takes it from its forked children.  NVIDIA, CUPTI documentation, Callback API;
 cupti_callbacks.h for the structure, cupti_driver_cbid.h for the numbers.
+
+A launch that CUDA refuses is told by its answer alone, and if nobody looks at that, by the next call of CUDA that does:
+so of the runtime's calls, after each, the answer is looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     Tell = Callable[[str, dict[str, Any]], None]
     Stack = Callable[[FrameType | None], list[list[Any]]]
 
-_DRIVER = 1  # CUPTI_CB_DOMAIN_DRIVER_API
+_DRIVER, _RUNTIME = 1, 2  # CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_CB_DOMAIN_RUNTIME_API
 _LAUNCHES = (307, 442, 477, 478, 652, 653)  # cuLaunchKernel, cuLaunchCooperativeKernel, cuLaunchKernelEx, each twice
 _ENTER = 0  # CUPTI_API_ENTER
 _MOST = 64  # different places that are written down
@@ -44,6 +47,7 @@ class _Watch:
     """The one subscription of this process, which must outlive every launch."""
 
     wanted: Sequence[str] = ()
+    refused = False
     tell: Tell | None = None
     stack: Stack | None = None
     begun = 0  # the process that subscribed
@@ -51,9 +55,10 @@ class _Watch:
     seen: ClassVar[dict[str, int]] = {}
 
 
-def watch(wanted: Sequence[str], tell: Tell, stack: Stack) -> None:
-    """Writes down, from the first use of CUDA on, where kernels whose names hold one of ``wanted`` are launched."""
-    _Watch.wanted, _Watch.tell, _Watch.stack = wanted, tell, stack
+def watch(wanted: Sequence[str], tell: Tell, stack: Stack, refused: bool) -> None:
+    """Writes down, from the first use of CUDA on, where kernels whose names hold one of ``wanted`` are launched; with
+    ``refused`` where a launch is that the runtime refuses."""
+    _Watch.wanted, _Watch.tell, _Watch.stack, _Watch.refused = wanted, tell, stack, refused
     importlib.import_module("envkit_companion").AfterImport({"torch.cuda": _wrap_start})
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
@@ -110,8 +115,10 @@ def _subscribe() -> None:
         callback = _Callback(_launched)
         subscriber = ctypes.c_void_p()
         code = cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None)
-        for number in _LAUNCHES:
+        for number in _LAUNCHES if _Watch.wanted else ():
             code = code or cupti.cuptiEnableCallback(1, subscriber, _DRIVER, number)
+        if _Watch.refused:
+            code = code or cupti.cuptiEnableDomain(1, subscriber, _RUNTIME)
     except (OSError, AttributeError) as error:
         tell("launches", {"trouble": f"{path}: {error}"})
         return
@@ -122,6 +129,9 @@ def _subscribe() -> None:
 def _launched(_: Any, domain: int, number: int, data: Any) -> None:
     """Called by CUPTI before and after each call of the driver, in the thread that calls."""
     said = data.contents
+    if domain == _RUNTIME:
+        _answered(said)
+        return
     if said.site != _ENTER or not said.symbol:
         return
     kernel = said.symbol.decode("utf-8", "replace")
@@ -133,3 +143,17 @@ def _launched(_: Any, domain: int, number: int, data: Any) -> None:
     _Watch.seen[place] = _Watch.seen.get(place, 0) + 1
     if _Watch.seen[place] == 1 and len(_Watch.seen) <= _MOST:
         _Watch.tell("launch", {"kernel": kernel, "frames": frames, **({"captured": True} if captured else {})})
+
+
+def _answered(said: Any) -> None:
+    """After a call of the runtime: whether it was a launch that was refused."""
+    if said.site == _ENTER or not said.function or not said.result or b"Launch" not in said.function:
+        return
+    code = ctypes.cast(said.result, ctypes.POINTER(ctypes.c_int)).contents.value
+    if not code or _Watch.tell is None or _Watch.stack is None or len(_Watch.seen) >= _MOST:
+        return
+    frames = _Watch.stack(sys._getframe(1).f_back)
+    place = f"{code} {frames}"
+    if place not in _Watch.seen:
+        _Watch.seen[place] = 1
+        _Watch.tell("refused", {"how": str(code), "frames": frames})

@@ -3,13 +3,18 @@
 CuPy and torch give NVRTC a text, and what a tool tells of the kernel later is a line of a file that is gone.  Each text
 goes to ``source-DIGEST.cu``, and an event "source" says where it came from.  Where ENVKIT_DEBUG_LINES asks for it, they
 are compiled with their lines, which changes no code.
+
+torch.compile copies a Triton kernel of the program's into a file of its cache, beside a comment that names the file and
+line it is from; an event "copied" says which line of the copy is which of the program's.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +26,11 @@ LINES = "ENVKIT_DEBUG_LINES"
 _LINE_INFO = "-lineinfo"
 _MOST = 300
 _MOST_BYTES = 2 << 20
+_COPY = re.compile(  # torch, inductor's wrappers
+    r"^# Original path: (?P<file>[^\n]+):(?P<line>\d+)\n\w+ = async_compile\.triton\('(?P<kernel>\w+)',\s*"
+    r"(?P<text>'''.*?''')",
+    re.M | re.S,
+)
 _COMPILERS = {  # by module, the function that is given the text, and its parameter of options
     "cupy.cuda.compiler": ("_compile_module_with_cache", "options"),
     "torch.cuda._utils": ("_nvrtc_compile", "nvcc_options"),
@@ -89,3 +99,48 @@ def _keep(text: str, frame: FrameType | None) -> None:
     with open(os.path.join(_Here.folder, name), "w", encoding="utf-8", errors="replace", newline="") as file:
         file.write(text)
     _Here.tell("source", {"file": name, "frames": _Here.stack(frame)})
+
+
+def wrap_copies(module: ModuleType) -> None:
+    """Looks at each module that torch.compile wrote, as it is loaded; of a torch without such a loader nothing is
+    changed."""
+    loader = getattr(module, "PyCodeCache", None)
+    original = getattr(getattr(loader, "load_by_key_path", None), "__func__", None)
+    if original is None:
+        return
+
+    def load_by_key_path(cls: Any, key: Any, path: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            _tell_copies(str(path))
+        except Exception as error:  # the program is to run whatever becomes of its companion
+            sys.stderr.write(f"envkit: a copied kernel was not looked at: {type(error).__name__}: {error}\n")
+        return original(cls, key, path, *arguments, **named)
+
+    setattr(loader, "load_by_key_path", classmethod(load_by_key_path))  # noqa: B010 - mypy knows no such attribute
+
+
+def _tell_copies(path: str) -> None:
+    if path in _Here.seen or len(_Here.seen) >= _MOST or _Here.tell is None:
+        return
+    _Here.seen.add(path)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_BYTES)
+    for found in _COPY.finditer(text):
+        copy = str(ast.literal_eval(found["text"])).split("\n")
+        with open(found["file"], encoding="utf-8", errors="replace") as file:
+            own = file.read(_MOST_BYTES).split("\n")
+        lines = _same(copy, own, int(found["line"]), found["kernel"])
+        _Here.tell("copied", {"kernel": found["kernel"], "file": found["file"], "lines": lines})
+
+
+def _same(copy: list[str], own: list[str], first: int, kernel: str) -> list[list[int]]:
+    """Of each line of a copied function the line of the program's with the same text, in their order."""
+    begin = next((at for at, line in enumerate(copy) if line.strip().startswith(f"def {kernel}(")), len(copy))
+    found, at = [], first - 1
+    for number, line in enumerate(copy[begin:], begin + 1):
+        text = line.strip()
+        there = next((near for near in range(at, len(own)) if text and own[near].strip() == text), None)
+        if there is not None:
+            found.append([number, there + 1])
+            at = there + 1
+    return found
