@@ -68,6 +68,9 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
         yield Unread("uv tool", TOOL, command.span, system=True)
 
 
+LACKING = "uv-lacks"  # in the place of an installer: what the project does not define
+
+
 def _both(outer: options.ParsedOptions, inner: options.ParsedOptions) -> options.ParsedOptions:
     return options.ParsedOptions((*outer.options, *inner.options), inner.rest)
 
@@ -269,6 +272,7 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
     asked = _asked(command, given, told)
     groups, main = _groups(given, told, command)
     extras = _extras(given, told)
+    yield from _undefined(command, given, told, directory, files)
     if isinstance(lock, FileText):
         package = given.last("--package")
         name = requirements.canonical(package.text) if package else told.name
@@ -294,6 +298,29 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
         place = _join(command.cwd, directory) or "."
         own = Install("uv", found.name or ".", span, url=place, target=target, sure=command.sure)
         yield replace(own, editable="--no-editable" not in given.names(), options=frozenset(asked.options))
+
+
+def _undefined(
+    command: Command, given: options.ParsedOptions, told: Project, directory: str, files: Files
+) -> Iterator[Install]:
+    """The extras and groups that a command names and its project does not define, as installs by LACKING."""
+    file = files.read(posixpath.join(directory, "pyproject.toml"), command.cwd)
+    data = project.toml(file) if isinstance(file, FileText) else ""
+    if isinstance(data, str) or not table(data, "project") or given.names() & {"--package", "--all-packages"}:
+        return
+    if table(data, "tool", "uv", "workspace") or "optional-dependencies" in texts(
+        table(data, "project").get("dynamic")
+    ):
+        return
+    groups = {*told.groups, *map(requirements.canonical, table(data, "dependency-groups")), "dev"}
+    extras = {*told.optional, *map(requirements.canonical, table(data, "project", "optional-dependencies"))}
+    for kind, names, defined in (
+        ("extra", ("--extra",), extras),
+        ("group", ("--group", "--only-group", "--no-group"), groups),
+    ):
+        for word in (word for name in names for word in given.every(name)):
+            if word.sure and requirements.canonical(word.text) not in defined:
+                yield Install(LACKING, f"{kind} {word.text}", word.span, sure=command.sure)
 
 
 def _extras(given: options.ParsedOptions, found: Project) -> frozenset[str]:

@@ -10,6 +10,7 @@ from envkit.dockerfile.requirements import admits, allows
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, MetadataRefusedRow, NeedsPythonRow, RefusedRow, TorchRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._commands_refused import command_refused
 from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited, default_build, for_others, other_python
@@ -30,6 +31,9 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     asked = 0
     told: set[Span] = set()
     newest: dict[tuple[int, str], bool] = {}  # whether pip is the newest, by stage and environment
+    for finding in command_refused(dockerfile):
+        asked += 1
+        yield finding
     for root, step, one in _installed(dockerfile):
         asked += 1
         row = facts.refused(one.name)
