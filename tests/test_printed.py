@@ -32,7 +32,7 @@ OPEN = (
 )  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
-ASIDE = ("further", "last", "sight", "glance", "foreign")
+ASIDE = ("further", "last", "sight", "glance", "foreign", "abroad")
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
 # ASIDE are still: the classes of "further" were told in words, those after it have what they were first given.
 LEAST = {
@@ -47,6 +47,7 @@ LEAST = {
     "sight": (0.96, 0.94, 0.97),
     "glance": (0.91, 0.91, 0.97),
     "foreign": (0.95, 0.96, 0.97),
+    "abroad": (0.9, 0.9, 0.89),
     "newest": (0.92, 0.92, 0.9),
     "strange": (0.8, 0.73, 0.83),
     "common": (0.97, 0.97, 0.97),
@@ -55,7 +56,7 @@ LEAST = {
 }
 # Least share of what is sure that is right; of "further" and "strange" it was less at first sight, and "endings" has
 # some of OPEN.
-LEAST_OF_SURE = {"further": 0.86, "endings": 0.84, "strange": 0.87}
+LEAST_OF_SURE = {"further": 0.86, "endings": 0.84, "strange": 0.87, "abroad": 0.88}
 
 
 @cache
