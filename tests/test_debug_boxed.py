@@ -1,4 +1,5 @@
-"""Seventeen programs that were labelled before they ran in any container, as a rootless Podman with an H200 judged them.
+"""Seventeen programs that were labelled before they ran in any container, as `envkit debug` judged them in those of a
+rootless Podman with an H200.
 
 `tests/debug/boxed_on_gpu.py` ran `tests/debug/boxed_programs.py`, whose lines that are to be named bear a mark.
 "known" are programs of earlier sets whose lines were not told then; "cores" is one core dump, opened in a container
