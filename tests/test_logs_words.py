@@ -45,7 +45,9 @@ def test_all_words_of_a_text_are_found_and_no_others(seed: int) -> None:
     found = words.lines(text)
     assert found.keys() == {line for line in text.split(b"\n") if any(word in line for word in KNOWN)}
     assert all(word in line for line, word in found.items())
-    places, held = words.by_line(text)
+    rows = words.rows()
+    places, numbers = words.by_line(text, rows)
+    held = [rows.words[number] for number in numbers]
     lines = [text[text.rfind(b"\n", 0, at) + 1 :].split(b"\n")[0] for at in places]
     assert lines == [line for line in text.split(b"\n") if line in found]
     assert [known[0] for known in held] == [found[line] for line in lines]
@@ -60,7 +62,25 @@ def test_words_that_stand_in_one_another_are_found_apart_and_all_of_them() -> No
     assert words.places(text) == [
         (b"cuda error", 0), (b"failed to", 12), (b"fail", 22), (b"error", 32), (b"error", 39),
     ]  # fmt: skip
-    assert words.by_line(text) == ([0, 32], [(b"cuda error", b"failed to", b"fail"), (b"error",)])
+    rows = words.rows()
+    places, numbers = words.by_line(text, rows)
+    assert places == [0, 32]
+    assert [rows.words[number] for number in numbers] == [(b"cuda error", b"failed to", b"fail"), (b"error",)]
+
+
+def test_closed_rows_tell_no_new_ones_apart() -> None:
+    words = Words(KNOWN)
+    rows = words.rows()
+    text = b"error: nccl fail\nerror: fail\nnccl, fail, nccl\nerror"
+    _, numbers = words.by_line(text, rows)
+    assert [rows.words[number] for number in numbers] == [
+        (b"error", b"nccl", b"fail"), (b"error", b"fail"), (b"nccl", b"fail"), (b"error",),
+    ]  # fmt: skip
+    rows.close([(b"error", b"nccl", b"fail"), (b"nccl",), (b"nccl", b"31")])  # the last one with a code
+    _, numbers = words.by_line(text + b"\nerror: nccl: fail: error: fail of\nerror, nccl, cuda error, fail", rows)
+    told = [rows.words[number] if number >= 0 else rows.words[~number][0] for number in numbers]
+    known = (b"error", b"nccl", b"fail")
+    assert told == [known, b"error", b"nccl", (b"error",), known, b"error"]
 
 
 def test_the_words_of_the_signatures_are_found_each_in_its_own() -> None:
@@ -77,7 +97,8 @@ def test_a_word_that_is_too_short_is_refused_and_no_words_find_nothing() -> None
     with pytest.raises(ValueError, match="b'oom' is shorter than 4 bytes"):
         Words([b"out of memory", b"oom"])
     assert Words([]).held_by(b"anything") == [] and Words([b"word"]).held_by(b"") == []
-    assert Words([]).places(b"anything") == [] and Words([]).by_line(b"x") == ([], []) and Words([]).lines(b"x") == {}
+    assert Words([]).places(b"anything") == [] and Words([]).lines(b"x") == {}
+    assert Words([]).by_line(b"x", Words([]).rows()) == ([], [])
     assert Words([b"word", b"\xe2\x9d\xb1 "]).held_by("a ❱ 12 word".encode()) == [b"\xe2\x9d\xb1 ", b"word"]
 
 

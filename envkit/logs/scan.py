@@ -18,7 +18,7 @@ from itertools import chain, compress, count, filterfalse, islice
 from operator import itemgetter
 from typing import Protocol
 
-from envkit.logs.words import Words
+from envkit.logs.words import Rows, Words
 from envkit.records import dataclass
 
 BLOCK = 1 << 20
@@ -432,6 +432,7 @@ class _Walk:
         self._due: set[bytes] = set()  # those of them whose turn it is to be read
         self._kinds: dict[bytes, _Kind | None] = {}  # of floods, by what their shapes have but for numbers
         self._folded: dict[tuple[bytes, ...], _Kind] = {}  # of a swamped log, by the words of signatures
+        self._rows: Rows | None = None  # their numbers
         self._alike_share = 1.0  # of the new shapes of the last block: those of a kind that is settled
         self._codes: set[bytes] = set()
         self._new_codes = False  # in this block
@@ -544,37 +545,50 @@ class _Walk:
 
     def _of_same_words(self, block: bytes, numbers: Sequence[int], more: int = 0) -> list[int]:
         """Places in the lines of a block that are to be read, after ``more`` others; those of each kind are counted."""
-        places, held = self._strong().by_line(block.translate(SHAPE))
-        if b"Xid (" in block:
-            for code in _CODES.finditer(block):
-                index = bisect_right(places, block.rfind(b"\n", 0, code.start()))
-                if index < len(places) and places[index] < code.end():
-                    held[index] += (code[1],)
-        new = [words for words in dict.fromkeys(held) if words not in self._folded]
+        if self._rows is None:
+            self._rows = self._strong().rows()
+        rows = self._rows
+        places, held = self._strong().by_line(block.translate(SHAPE), rows)
+        named = _coded(block, places, held, rows.words) if b"Xid (" in block else []
+        least = len(rows.words)
+        words = {
+            number: rows.words[number if number >= 0 else ~number] if number < least else named[number - least]
+            for number in dict.fromkeys(held)
+        }
+        new = [each for each in words.values() if each not in self._folded]
         if len(self._folded) + len(new) > _COMBINED:  # no program combines the words of errors in so many ways
             known = self._folded.keys() | set(new[: max(_COMBINED - len(self._folded), 0)])
-            held = [words if words in known else words[:1] for words in held]
+            alone = {number: rows.index[each[0]] for number, each in words.items() if number < 0 or each not in known}
+            held = [alone.get(number, number) for number in held]
+            words |= {number: rows.words[number] for number in alone.values()}
+            rows.close(known)
         wanted: list[int] = []
         counted: dict[int, Piece] = {}  # places, each with what tells of it at the end
-        left: dict[tuple[bytes, ...], int] = {}
+        left: dict[int, int] = {}
         last = dict(zip(held, places, strict=True))
-        for words, times in Counter(held).items():
-            kind, sampled = self._fold(words)
+        sooner = self._sooner()
+        exact = _EXACT_TIMES // self._sooner(more)
+        for number, times in Counter(held).items():
+            kind, sampled = self._fold(words[number])
             before, kind.times = kind.times, kind.times + times
-            single = min(max(_EXACT_TIMES // self._sooner(more) - before, not before), times)
+            single = min(max(exact - before, not before), times)
             if single:
-                left[words] = single
+                left[number] = single
                 more += single
-            due = times > single and self._is_due(before + single, kind.times, _gap(kind.times))
-            if due:
-                wanted.append(last[words])
-            sampled.times += times - single - due
+                exact = _EXACT_TIMES // self._sooner(more)
+            place = last[number]
+            due = False
+            if times > single:
+                gap = _gap(kind.times) * sooner
+                if due := (before + single) // gap < kind.times // gap:
+                    wanted.append(place)
+                sampled.times += times - single - due
             if sampled.times:
-                counted[last[words]] = sampled
+                counted[place] = sampled
         if left:
-            for words, place in zip(held, places, strict=True):
-                if left.get(words):
-                    left[words] -= 1
+            for number, place in zip(held, places, strict=True):
+                if left.get(number):
+                    left[number] -= 1
                     wanted.append(place)
         line = upto = 0
         for place in sorted(counted):
@@ -806,6 +820,24 @@ class _Walk:
         self._gap, self._before = False, None
         self._pieces += 1 + len(raw) // _SHAPE_LENGTH
         return made
+
+
+def _coded(
+    block: bytes, places: Sequence[int], held: list[int], words: Sequence[tuple[bytes, ...]]
+) -> list[tuple[bytes, ...]]:
+    """Gives lines with codes, which make each of them another one, numbers of their own, that begin behind those of
+    ``words``; returns what they stand for."""
+    numbers: dict[tuple[bytes, ...], int] = {}
+    named: list[tuple[bytes, ...]] = []
+    for code in _CODES.finditer(block):
+        index = bisect_right(places, block.rfind(b"\n", 0, code.start()))
+        if index < len(places) and places[index] < code.end() and (number := held[index]) >= 0:
+            row = (*(words[number] if number < len(words) else named[number - len(words)]), code[1])
+            if row not in numbers:
+                numbers[row] = len(words) + len(named)
+                named.append(row)
+            held[index] = numbers[row]
+    return named
 
 
 def _gap(times: int) -> int:

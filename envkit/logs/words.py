@@ -7,7 +7,7 @@ Matching", Communications of the ACM 18 (1975), in the Rust crate of that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
@@ -63,19 +63,84 @@ class Words:
                 found[text[text.rfind(b"\n", 0, at) + 1 : end]] = words[index]
         return found
 
-    def by_line(self, text: bytes) -> tuple[list[int], list[tuple[bytes, ...]]]:
-        """For each line of ``text`` that holds a word the place of the first, and all of them, each once."""
-        alone = [(word,) for word in self._words]
+    def by_line(self, text: bytes, rows: Rows) -> tuple[list[int], list[int]]:
+        """For each line of ``text`` that holds a word the place of the first, and the number of all of them in
+        ``rows``; of a line whose row is not told apart any more the number of its first word, inverted."""
+        further, many = rows.further, len(self._words)
         places: list[int] = []
-        held: list[tuple[bytes, ...]] = []
-        end = -1
+        numbers: list[int] = []
+        end = now = -1
         for index, at, _ in self._apart.find_matches_as_indexes(text):
             if at > end:
                 end = text.find(b"\n", at)
                 if end < 0:
                     end = len(text)
+                now = index
                 places.append(at)
-                held.append(alone[index])
-            elif self._words[index] not in held[-1]:
-                held[-1] += alone[index]
-        return places, held
+                numbers.append(index)
+                continue
+            then = further.get(now * many + index)
+            if then is None:
+                if now < 0:
+                    continue
+                then = rows.then(now, index)
+            if then != now:
+                now = then
+                numbers[-1] = now if now >= 0 else ~rows.first[numbers[-1]]
+        return places, numbers
+
+    def rows(self) -> Rows:
+        """The rows of one log, to be filled by ``by_line``."""
+        return Rows(self._words)
+
+
+class Rows:
+    """What lines hold of many words, in the order in which they come, each such row of words under a number.
+
+    A flood has a million lines, and few rows: each is made once.  The number of one word alone is its index.
+    ``further`` has, by the number of a row and the next word of a line, the number of both; ``first`` has the number of
+    a row's first word, ``index`` that of a word.
+    """
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self._words = words
+        self._open = True
+        self.words: list[tuple[bytes, ...]] = [(word,) for word in words]
+        self.further: dict[int, int] = {}
+        self.first = list(range(len(words)))
+        self.index = {word: index for index, word in enumerate(words)}
+
+    def then(self, number: int, index: int) -> int:
+        """The number of a row with one word more, the same where the row has it, -1 where no more are told apart."""
+        word = self._words[index]
+        then = number
+        if word not in self.words[number]:
+            if not self._open:
+                return -1
+            then = self._made(number, word)
+        self.further[number * len(self._words) + index] = then
+        return then
+
+    def _made(self, number: int, word: bytes) -> int:
+        self.words.append((*self.words[number], word))
+        self.first.append(self.first[number])
+        return len(self.words) - 1
+
+    def close(self, known: Iterable[tuple[bytes, ...]]) -> None:
+        """Forgets all rows of several words but those that are known, and those that they begin with, and tells no
+        further ones apart; when that was done before nothing is known that was not then."""
+        if not self._open:
+            return
+        self._open = False
+        many = len(self._words)
+        del self.words[many:], self.first[many:]
+        self.further.clear()
+        for row in known:
+            now = self.index[row[0]]
+            for word in row[1:]:
+                if word not in self.index:  # a code, which is no word
+                    break
+                key = now * many + self.index[word]
+                if key not in self.further:
+                    self.further[key] = self._made(now, word)
+                now = self.further[key]
