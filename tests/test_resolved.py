@@ -194,9 +194,7 @@ def test_source_alone_is_left_out_and_named(shop: Index, facts: Facts) -> None:
     file = judged(BASE + run("pip install bare-ext served"), facts)
     (doubt,) = (result for result in file.results if result.check == ASKED)
     assert (doubt.outcome, doubt.at_most) == (Outcome.UNKNOWN, Severity.WARNING)
-    assert doubt.reason == (
-        "what bare-ext asks for was not followed (Dockerfile:2), because its index has source alone"
-    )
+    assert doubt.reason == ("what bare-ext brings was not followed (Dockerfile:2), because its index has source alone")
     assert messages(file, "torch-rejected")  # the rest was followed
 
 
@@ -206,6 +204,21 @@ def test_an_older_wheel_is_not_taken_for_the_newest_source(shop: Index, facts: F
     (record,) = followed(BASE + run("pip install bare-ext"), facts).resolved or ()
     assert [one.name for one in record.left_out] == ["bare-ext"]
     assert record.after["torch"] == "2.4.0"
+
+
+def test_an_older_release_is_not_taken_for_what_another_has_no_wheel_of(shop: Index, facts: Facts) -> None:
+    shop.add("omega", "1.0")
+    shop.add("omega", "2.0", "antler==4.9", "torch==2.6.0")
+    shop.wheels["antler-4.9.tar.gz"] = b""
+    (record,) = followed(BASE + run("pip install omega"), facts).resolved or ()
+    assert record.after["torch"] == "2.6.0"
+    assert [(one.name, one.matters) for one in record.left_out] == [("antler", False)]
+    (record,) = followed(BASE + run("pip install omega --only-binary :all:"), facts).resolved or ()
+    assert record.after["torch"] == "2.4.0"
+    # What is older for another reason stays so.
+    (record,) = followed(BASE + run("pip install served torch==2.4.0"), facts).resolved or ()
+    assert record.after["torch"] == "2.4.0"
+    assert not record.left_out
 
 
 def test_what_the_index_does_not_have_is_named(shop: Index, facts: Facts) -> None:
@@ -286,6 +299,17 @@ def test_an_index_that_hangs_takes_its_budget_and_no_more(
         records = followed(BASE + run(*lines), facts, budget_s=1).resolved or ()
     assert len(records) == 2
     assert all("within 1 s" in one.unanswered for one in records)
+
+
+def test_a_page_of_links_that_is_silent_is_left_out_as_pip_does(shop: Index, facts: Facts) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        page = f"http://127.0.0.1:{free.getsockname()[1]}/whl/torch-2.4.0.html"
+    text = BASE + run(f"pip install served -f {page}", "pip install eased")
+    first, second = followed(text, facts).resolved or ()
+    assert (first.after["torch"], second.after["torch"]) == ("2.7.0", "2.7.0")
+    assert [one.why for one in first.left_out] == ["its page does not answer"]
+    assert not second.left_out
 
 
 def test_an_index_of_pytorchs_that_is_silent_is_stood_in_for_by_the_facts(

@@ -141,25 +141,55 @@ def access(url: str) -> Access:
 def ask(question: Question, budget: Budget) -> Answer:
     """What the command brings.  Raises Unsatisfiable where it cannot be done and Undecided where nobody answers."""
     left_out: dict[str, str] = {}
+    newest: dict[str, str] = {}
     sources: dict[str, Source] = {}
     with files.scratch("dry-run") as folder:
         _lay(folder / "env", question)
         if not question.wheels_alone:
-            sources = _source_alone(folder, question, budget)
+            newest, sources = _newest(folder, question, budget)
             left_out = dict.fromkeys(sources, SOURCE_ALONE)
         for _ in range(_ROUNDS):
             asked = replace(question, excluded=question.excluded | left_out.keys())
             try:
-                return Answer(_dry_run(folder, asked, budget), left_out, sources)
+                comes = _dry_run(folder, asked, budget)
+                new = _passed_over(folder, asked, comes, newest, budget)
             except Unsatisfiable as error:
-                said = " ".join(error.chain)
-                found: dict[str, str] = {canonicalize_name(name): SOURCE_ALONE for name in _SOURCE_ALONE.findall(said)}
-                found.update((canonicalize_name(name), NOT_THERE) for name in _NOT_THERE.findall(said))
-                new = {name: why for name, why in found.items() if name not in asked.excluded}
+                new = _not_followed(error, asked)
                 if not new:
                     raise
-                left_out |= new
+            if not new:
+                return Answer(comes, left_out, sources)
+            left_out |= new
     raise Undecided(f"more than {_ROUNDS} packages have no wheel", "see which packages are built from source")
+
+
+def _not_followed(error: Unsatisfiable, asked: Question) -> dict[str, str]:
+    """What an answer fails for that is no contradiction: packages without a wheel, or that the index does not have."""
+    said = " ".join(error.chain)
+    found: dict[str, str] = {canonicalize_name(name): SOURCE_ALONE for name in _SOURCE_ALONE.findall(said)}
+    found.update((canonicalize_name(name), NOT_THERE) for name in _NOT_THERE.findall(said))
+    return {name: why for name, why in found.items() if name not in asked.excluded}
+
+
+def _passed_over(
+    folder: Path, asked: Question, comes: Mapping[str, str], newest: Mapping[str, str], budget: Budget
+) -> dict[str, str]:
+    """The packages without a wheel for whose sake an older release of a requirement was taken: pip builds them."""
+    public = {name: version.partition("+")[0] for name, version in comes.items()}
+    older = {name for name, version in newest.items() if public.get(name, version) != version.partition("+")[0]}
+    if not older:
+        return {}
+    lines = []
+    for line in asked.requirements:
+        wanted = Requirement(line)
+        name = canonicalize_name(wanted.name)
+        extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
+        lines.append(f"{name}{extras}=={newest[name]}" if name in older else line)
+    try:
+        _dry_run(folder, replace(asked, requirements=tuple(lines)), budget)
+    except Unsatisfiable as error:
+        return {name: why for name, why in _not_followed(error, asked).items() if why is SOURCE_ALONE}
+    return {}
 
 
 def _lay(folder: Path, question: Question) -> None:
@@ -220,8 +250,8 @@ def _changes(stdout: str) -> dict[str, str]:
         raise Undecided("uv does not say what it would change", "install the uv that envkit asks for") from error
 
 
-def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str, Source]:
-    """The requirements whose release that an installer takes first has no wheel, with that release.
+def _newest(folder: Path, question: Question, budget: Budget) -> tuple[dict[str, str], dict[str, Source]]:
+    """The release of each requirement that an installer tries first, and those of them that have no wheel.
 
     Without their METADATA, which for a source would mean to run it.  uv that may not build takes an older release with
     a wheel in silence, which pip does not.
@@ -233,7 +263,7 @@ def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str,
         if name not in question.excluded and there is None:
             names[name] = line
     if not names:
-        return {}
+        return {}, {}
     flags = (
         *for_target(question.place),
         *_at(question),
@@ -245,12 +275,10 @@ def _source_alone(folder: Path, question: Question, budget: Budget) -> dict[str,
             "alone", tuple(names.values()), *flags, constraints=constraints, alone=True
         )
     except Unsatisfiable:
-        return {}  # for the whole question to say
-    return {
-        canonicalize_name(str(one.get("name"))): Source(str(one.get("version")), _archive(one))
-        for one in packages
-        if not one.get("wheels")
-    }
+        return {}, {}  # for the whole question to say
+    found = {canonicalize_name(str(one.get("name"))): one for one in packages}
+    newest: dict[str, str] = {name: str(one.get("version")) for name, one in found.items()}
+    return newest, {name: Source(newest[name], _archive(one)) for name, one in found.items() if not one.get("wheels")}
 
 
 def _archive(package: Package) -> str:

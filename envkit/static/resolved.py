@@ -26,6 +26,7 @@ from envkit.model import Observed, Outcome, Result, Severity, Span
 from envkit.plan import dry_run
 from envkit.plan.dry_run import Answer, Budget, Library, Question
 from envkit.plan.indexes import Access, Indexes
+from envkit.plan.together import Unreached
 from envkit.plan.wheels import TargetPlatform
 from envkit.static import ASKED, AskIndex, CheckOptions, JudgedFile
 from envkit.static.stub_index import StubIndexes
@@ -59,6 +60,7 @@ class ByIndex:
         self.facts, self.budget, self.before, self.say = facts, budget, before, say
         self.library = Library()
         self.followed: dict[tuple[str, str], tuple[str, ...]] = {}  # releases without a wheel, and what they ask for
+        self.silent_pages: set[str] = set()  # addresses of --find-links
         self.probed: set[str] = set()  # the addresses of indexes that files name
         self.stubs = StubIndexes(facts, stubs)
         self.held_by_constraint = "constraint" not in text.lower()
@@ -110,7 +112,7 @@ class ByIndex:
             refused = replace(record, refused=said, about_torch=torch)
             return Taken(installs, (), _overlaid(before, installs), refused)
         except EnvkitError as error:
-            if isinstance(error, Undecided):
+            if isinstance(error, Unreached):  # an index that a file names was heard before: it is the machine's own
                 self.failed = self.failed or error.message
             return Taken(
                 installs, (), _overlaid(before, installs), replace(record, unanswered=error.message.rstrip("."))
@@ -131,6 +133,9 @@ class ByIndex:
         if lines:
             self.say(f"asking the package index: {names}")
             answer, stood_in, question = self._answered(question)
+            for url in wanted[0].find_links:
+                if url.rstrip("/") in {page.rstrip("/") for page in self.silent_pages}:
+                    left_out.append(LeftOut(_short(url), "its page does not answer", wanted[0].span))
             answer, question = self._with_sources(answer, question)
         if stood_in:
             record = replace(record, said_by=f"{record.said_by}, and the facts for {stood_in}")
@@ -202,7 +207,9 @@ class ByIndex:
         for url in first.find_links:
             if variant_of(url) or "torch_stable" in url:
                 continue  # the builds of that index stand in for the page
-            flags += ["--find-links", dry_run.access(url).url]
+            page = dry_run.access(url).url
+            if page not in self.silent_pages:
+                flags += ["--find-links", page]
         good = tuple(line for line in constraints if _valid(line))
         wheels = bool({"--only-binary=:all:", "--prefer-binary", "--no-build"} & first.options)
         return Question(lines, place, held, good, tuple(flags), frozenset(excluded), before, wheels)
@@ -232,7 +239,20 @@ class ByIndex:
         for one in question.place.indexes.every:
             self._probe(one)
         question, stood_in = self._stood_in(question)
-        return dry_run.ask(question, self.budget), ", ".join(dict.fromkeys(stood_in)), question
+        try:
+            answer = dry_run.ask(question, self.budget)
+        except Unreached:
+            if "--find-links" not in question.flags:
+                raise
+            # pip goes on without a page that does not answer, and uv does not.
+            flags = list(question.flags)
+            while "--find-links" in flags:
+                at = flags.index("--find-links")
+                self.silent_pages.add(flags[at + 1])
+                del flags[at : at + 2]
+            question = replace(question, flags=tuple(flags))
+            answer = dry_run.ask(question, self.budget)
+        return answer, ", ".join(dict.fromkeys(stood_in)), question
 
     def _probe(self, one: Access) -> None:
         """Asks an index that the file names for one page; raises Undecided where it does not answer, for uv goes on in
@@ -569,7 +589,7 @@ def verdict(subject: Dockerfile | Packages) -> Result:
     left = [each for one in records for each in one.left_out if each.matters]
     if left:
         said = "; ".join(
-            f"what {each.name} asks for was not followed ({each.span.place}), because {each.why}" for each in left[:3]
+            f"what {each.name} brings was not followed ({each.span.place}), because {each.why}" for each in left[:3]
         )
         more = f"; and {len(left) - 3} more" if len(left) > 3 else ""
         return Result(ASKED, Outcome.UNKNOWN, reason=said + more, at_most=Severity.WARNING)
