@@ -18,7 +18,7 @@ from envkit.dockerfile.tree import Source
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
-from envkit.model import Observed, Span
+from envkit.model import Observed, Severity, Span
 from envkit.records import dataclass
 from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Install, Torch, Unread
@@ -92,9 +92,21 @@ def of_requirements(
             requirements.install(one, asked, "pip", "pip", sure=True, constraint=kept) for one, kept in wanted
         )
         subject = resolved.of_requirements(subject, lines, check_options.ask, facts)
-        judged = _judged(subject, check_options, facts)
-        return replace(judged, results=(*judged.results, resolved.verdict(subject)))
+        verdict, offline = resolved.verdict(subject), _judged(replace(subject, resolved=()), check_options, facts)
+        judged = offline if _torch_refused(offline) else _judged(subject, check_options, facts)
+        return replace(judged, results=(*judged.results, verdict))
     return _judged(subject, check_options, facts)
+
+
+def _torch_refused(judged: JudgedFile) -> bool:
+    """Whether the facts alone say why a list cannot be installed, which the index need not say again."""
+    told = ("packages-torch-rejected", "packages-torchvision-mismatch")
+    return any(
+        finding.severity is Severity.ERROR
+        for result in judged.results
+        if result.check in told
+        for finding in result.findings
+    )
 
 
 def _compiled_for(text: str, path: str) -> Observed[str]:

@@ -571,7 +571,9 @@ def of_requirements(subject: Packages, lines: tuple[Install, ...], ask: AskIndex
             record = taken.record
             if not record.refused:
                 break
-            record = replace(first, said_by=f"{follower.said_by}, for Python {', '.join(pythons)}")
+            record = replace(
+                first, said_by=f"{follower.said_by}, for Python {', '.join(map(str, sorted(map(Python, pythons))))}"
+            )
     return replace(subject, resolved=() if record is None else (record,))
 
 
