@@ -114,7 +114,8 @@ def test_gdb_and_numbers_in_containers_of_podman_as_root_and_as_an_ordinary_user
             (each,) = told(f"hang-{user[0]}", *words)["hang"]
             assert each["threads"][-1][-1]["function"] == "wait"
             assert "PyThread_acquire_lock_timed" in each["native"] and "detached]" in each["native"]
-        assert "it died in `" in told("crash", "--", "python3", "-c", CRASHES)["cause"]
+        said = told("crash", "--", "python3", "-c", CRASHES)["cause"]
+        assert "; it died in " in said and "`ffi_call` of " in said
         said = told("numbers", "--volume", f"{program}:/w:ro", "--", "python3", "/w/program.py")["cause"]
         assert "the first nan comes out of `sub` at /w/program.py:4 in <module>" in said
     finally:
