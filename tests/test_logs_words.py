@@ -11,7 +11,7 @@ from logs import reading
 from envkit.logs import knowledge
 from envkit.logs.reader import _matcher
 from envkit.logs.scan import Scanner
-from envkit.logs.words import Words
+from envkit.logs.words import _LOOK, Words
 
 KNOWN = [
     b"cuda error",
@@ -66,6 +66,15 @@ def test_words_that_stand_in_one_another_are_found_apart_and_all_of_them() -> No
     places, numbers = words.by_line(text, rows)
     assert places == [0, 32]
     assert [rows.words[number] for number in numbers] == [(b"cuda error", b"failed to", b"fail"), (b"error",)]
+
+
+def test_lines_of_any_length_are_found() -> None:
+    words = Words(KNOWN)
+    for length in (0, 1, _LOOK - 12, *range(_LOOK - 7, _LOOK + 2), 3 * _LOOK):
+        for rest in (b"", b"x" * _LOOK):
+            text = b"\n".join((b"calm", b"." * length + b"failed to" + rest, b"calm " * _LOOK, b"an error"))
+            kept = dict.fromkeys(text.split(b"\n")[1::2])
+            assert words.lines(text) == dict(zip(kept, (b"failed to", b"error"), strict=True)), (length, rest[:1])
 
 
 def test_closed_rows_tell_no_new_ones_apart() -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
+_LOOK = 1 << 15  # bytes of a line that are searched first, and of shorter lines together
 _SHORTEST = 4  # bytes of a word: shorter ones stand within too many others
 
 
@@ -54,6 +55,24 @@ class Words:
 
     def lines(self, text: bytes) -> dict[bytes, bytes]:
         """The lines of ``text`` that hold a word, each with the first of them."""
+        found, at = dict[bytes, bytes](), 0
+        while at < len(text):
+            upto = at + _LOOK
+            end = len(text) if upto >= len(text) else text.rfind(b"\n", at, upto)
+            if end < 0:  # of a line that is so long the beginning most often tells
+                end = text.find(b"\n", upto)
+                if end < 0:
+                    end = len(text)
+                first = next(iter(self._apart.find_matches_as_indexes(text[at:upto])), None)
+                if first is not None and first[1] + len(self._words[-1]) <= _LOOK:
+                    found[text[at:end]] = self._words[first[0]]
+                    at = end + 1
+                    continue
+            found |= self._lines(text[at:end])
+            at = end + 1
+        return found
+
+    def _lines(self, text: bytes) -> dict[bytes, bytes]:
         words, found, end = self._words, dict[bytes, bytes](), -1
         for index, at, _ in self._apart.find_matches_as_indexes(text):
             if at > end:
