@@ -1,8 +1,9 @@
 """What services, tests, builds and workflows print around a failure or in place of one.
 
-The texts are ours, whole: ``data/frames.txt``; what GPU libraries and tools print, ``data/libraries.txt``; and errors
-after which a run goes on, each beside one that ends by the same error, ``data/healthy.txt``. Each has a name, the kinds
-that are right, the causes and what is to be quoted (each behind ``%%% ``), then the text.
+The texts are ours, whole: ``data/frames.txt``; what GPU libraries and tools print, ``data/libraries.txt``; errors
+after which a run goes on, each beside one that ends by the same error, ``data/healthy.txt``; and several causes of
+which one weighs more, with twins, ``data/weighed.txt``. Each has a name, the kinds that are right, the causes and what
+is to be quoted (each behind ``%%% ``), then the text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from logs import told
 
 _HEAD = re.compile(r"^%%% (.+)\n%%% (.+)\n%%% (.+)\n%%% (.*)\n", re.M)
 _DATA = Path(__file__).parent / "data"
-_TEXTS = "".join((_DATA / name).read_text("utf-8") for name in ("frames.txt", "libraries.txt", "healthy.txt"))
+_TEXTS = "".join(
+    (_DATA / name).read_text("utf-8") for name in ("frames.txt", "libraries.txt", "healthy.txt", "weighed.txt")
+)
 
 
 def cases() -> list[tuple[str, str, str, str, str]]:

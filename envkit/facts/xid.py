@@ -33,6 +33,7 @@ class XidCategory(StrEnum):
     CONTROLLER = "controller"  # another microcontroller of the GPU
     EXCEPTION = "exception"  # an engine refused what a program asked of it
     COPY_ENGINE = "copy-engine"  # an engine that copies or encodes raised an exception: the program or the hardware
+    COMMANDS = "commands"  # commands came broken to the GPU: of a program, the driver, or what they went through
     MMU_FAULT = "mmu-fault"  # an access to memory that is not mapped
     CHANNEL_TIMEOUT = "channel-timeout"  # one channel made no progress
     GPU_TIMEOUT = "gpu-timeout"  # the whole GPU, or its change between programs, made no progress

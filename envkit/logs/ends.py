@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from envkit.logs.again import MET
 from envkit.logs.records import Event, FileSeen, Line, Traceback
 
 STEPS = 2  # so many are no accident
@@ -50,29 +51,6 @@ _ENDS = re.compile(
 )
 # what TensorFlow reports where nothing is wrong
 _MILD = re.compile(r"Unable to register \w{1,20} factory")
-# what a program says of an error that it handles
-MET = re.compile(
-    r"(?i)\bcaught\b|\b(?:run|attempt\w*|start\w*|tried?) (?:\w+ ){0,3}again\b|\bAwaitingRetry\b|\btrying (?!to\b)\w"
-    r"|\b(?:as|was) expected\b|\bexpected (?:error|failure|exception|to fail)|\bhandled\b"
-    r"|\brecover(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bretry|\btry(?:ing)? (?:again|the next|another|with|a )|\bsimulated\b"
-    r"|\binjected\b|\bsurvived\b|\binstead\b|\bfall(?:ing|s)? ?back\b|\bfell back\b|\bfallback\b"
-    r"|\bskip(?:ped|ping)?\b|\bcontinu(?:e|es|ing)\b"
-    r"|\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b"
-    r"|\bgo(?:es|ing)? on\b|\bwent on\b|\bswitch(?:ed|ing) to\b|\bdisabled\b"
-    r"|\bnext (?:attempt|one|card|node|host|device|gpu)\b|\bset aside\b|\bleft out\b|\battempt \d{1,3}\b"
-    r"|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b|\breduc(?:ed|ing)\b|\bhalv(?:ed|ing)\b|\bpruned\b"
-    r"|(?<!\bbe )\brestart(?:ed|ing)\b|\bnext: \S"
-    r"|(?<!not )\b(?:allowed|permitted|tolerated)\b(?: to fail|.{0,20}\bfailures?\b)|(?<!\d )\bmay fail\b"
-    r"|\bfail(?:ed|ures?)\b.{0,30}(?<!not )(?<!than )\b(?:allowed|permitted|tolerated)\b"
-    r"|\b(?:sampled|treated|counted|taken|reported|recorded) as\b|\bassum(?:ed|ing)\b|\bdefault(?:s|ing)? to\b"
-)
-# what who manages some work says of a part that it begins again
-AGAIN = re.compile(
-    r"(?i)(?<!\bnot )(?<!\bnot be )(?<!\bnever be )(?<!\bno )(?<!\bwithout )"
-    r"\b(?:re-?(?:tr(?:y|ied|ies|ying)|start|run|queue|submit|launch|execut|schedul|spawn|cover)\w*"
-    r"|again|once more|anew|afresh|another (?:go|try|attempt|chance|node|card|gpu|host|life)"
-    r"|back (?:in)?to the queue)\b(?! (?:are|were|limit|count|exhaust\w*|exceeded|left|reached))|\bspawned: "
-)
 # what who stops a service says first: what follows is of that
 ASKED = re.compile(
     r"(?i)\bexit request\b|\bStopping [\w@.-]{1,80}\.service\b|\basked to (?:stop|end|leave|quit|exit)\b"

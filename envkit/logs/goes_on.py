@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from envkit.logs.again import AGAIN, RESOLVED
 from envkit.logs.ends import (
-    AGAIN,
     ANYHOW,
     ASKED,
     CLOSES,
@@ -38,7 +38,19 @@ from envkit.logs.ends import (
 )
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
 from envkit.logs.segments import of_failed_tests
-from envkit.logs.steady import WATCHED, goes_on, is_of_many, listed, names, replaced, shape, steady, work
+from envkit.logs.steady import (
+    WATCHED,
+    goes_on,
+    is_of_many,
+    listed,
+    names,
+    repeated,
+    replaced,
+    shape,
+    steady,
+    tells_step,
+    work,
+)
 from envkit.records import replace
 
 # a command that was typed: in Python, in a shell
@@ -97,6 +109,12 @@ _NUMBERED = re.compile(
 )
 _ENDED = re.compile(r"(?i)\b(?:left|exit\w*|died|death|ended|gone|crash\w*|killed|fail\w*|status|code|rc)\b")
 _ASKED = 8  # last lines among which a service is asked to stop
+# what says that there is no GPU to work with, and an exception that speaks of one
+_NO_GPU = ("cuda-init-no-device", "driver-too-old", "missing-shared-library", "torch-not-compiled-with-cuda")
+_ASKS_GPU = re.compile(
+    r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )device|driver|nvidia|\bhip\b|triton|kernel|memory"
+)
+_RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _OF_THREAD = re.compile(r"Exception in thread ")
 
 
@@ -679,3 +697,49 @@ def is_row(event: Event, events: Sequence[Event], traces: Sequence[Traceback], s
            for other in events):  # fmt: skip
         return False
     return bool(rest) and rest[-1] in good and listed(event.line, found.start(), good) >= STEPS
+
+
+def is_resolved(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether the last that who tells of an error says of it, behind the same name, is that it is over."""
+    tag = _name(event.line)
+    if event.role is not Role.ROOT or not tag or event.line.source == "kernel" or trace_of(event.line, traces):
+        return False
+    lines = sorted({line.number: line for line in seen.kept if line.number > event.line.number}.items())
+    mine = [line for _, line in lines if _name(line) == tag]
+    over = max((line.number for line in mine if RESOLVED.search(line.text)), default=0)
+    later = any(ILL.search(line.text) or bad_end(line) for line in mine if line.number > over)
+    return over > 0 and not later and not any(each.line.number > over for each in events if each.role is Role.ROOT)
+
+
+def _name(line: Line) -> str:
+    """What a line begins with that tells whose it is, before a level too."""
+    return tag_of(line.text) or tag_of(line.raw)
+
+
+def did_without(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether a program that found no GPU made steps of its work behind that, which it can only have made without one:
+    what ended it, if anything did, is another failure."""
+    if event.role is not Role.ROOT or event.category not in _NO_GPU or event.has("late"):
+        return False
+    own = trace_of(event.line, traces)
+    if own is not None and not is_noted(chain_of(own, traces)[0], seen):
+        return False
+    lines = {line.number: line for line in seen.kept}
+    if event.line.rank is None and is_of_many(lines.values()):
+        return False
+    at = max(n for n, line in lines.items() | {(event.line.number, event.line)} if line.text == event.line.text)
+    at = max([at, *(each.line.number for each in events if each.category == event.category)])
+    known = [each.line.number for each in events if each.role is Role.ROOT and each.line.number > at]
+    raised = {
+        trace.first.number: " ".join((trace.kind, trace.message, *(frame.code for frame in trace.frames[-1:])))
+        for trace in traces
+        if trace.first.number > at
+    }
+    raised |= {n: line.text for n, line in lines.items() if n > at and not raised and _RAISED.match(line.text)}
+    if not known and any(map(_ASKS_GPU.search, raised.values())):  # who wants a GPU after all
+        return False
+    end = min([*known, *raised], default=max(lines) + 1)
+    work = [line for n, line in sorted(lines.items()) if at < n < end and same_process(line, event.line)]
+    if sum(tells_step(line.text) for line in work) < STEPS and repeated(work) < STEADY:
+        return False
+    return end <= max(lines) or not ends_badly(event, events, seen)

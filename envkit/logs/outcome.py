@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from envkit.logs.again import AGAIN
 from envkit.logs.ends import (
     ANYHOW,
     CLOSES,
@@ -107,6 +108,11 @@ _NAME = re.compile(r"[\w./-]{2,}")
 _BAD_STATE = re.compile(
     r"(?i)(?P<what>.{2,200}?)\W(?:failed|failure|error|errored|fatal|dead|lost|evicted|cancell?ed|preempted|oom\w*|node_fail)"
     r"(?=\W{0,4}$| {2,}|\s*[|\u2502\u2503])"
+)
+# a piece of work of its own by its number, and how it is told that it failed
+_PIECE = re.compile(r"\b(?P<what>(?i:job|task|build|pod|experiment|request))[ #:_-]{1,2}\d[\w.-]{0,20}\b")
+_PIECE_FAILED = re.compile(
+    rf"(?P<name>{_PIECE.pattern})[\])]?:? (?:has |was )?(?i:failed|errored|died|crashed|ended badly)\b"
 )
 _LOST = re.compile(r"(?i)\b(?:dead|lost|evicted|cancell?ed|preempted|stalled|blocked|oom\w*|node_fail)$")
 
@@ -218,6 +224,8 @@ def _rows_beside(line: Line, others: Sequence[Line]) -> list[Line]:
 
 def _left_bad(line: Line, before: Sequence[Line]) -> bool:
     """Whether something else than a good state names was last told to be in a bad one, in a line of the same form."""
+    if _another_failed(line, before):
+        return True
     lead, cells = line.text.split()[0], len(_CELLS.split(line.text))
     later = set(_NAME.findall(line.text))
     for row in reversed(before):
@@ -233,6 +241,29 @@ def _left_bad(line: Line, before: Sequence[Line]) -> bool:
         if alike and names and names[0] not in later:
             return True
     return False
+
+
+def _another_failed(line: Line, before: Sequence[Line]) -> bool:
+    """Whether a state is of one piece of work, and another of its kind was told to have failed and is named no more."""
+    mine = _PIECE.search(line.text)
+    if mine is None:
+        return False
+    later = {mine[0].lower()}
+    for row in reversed(before):
+        if AGAIN.search(row.text):
+            return False
+        failed = _PIECE_FAILED.search(row.text)
+        if failed and failed["what"].lower() == mine["what"].lower():
+            return failed["name"].lower() not in later
+        later |= {found[0].lower() for found in _PIECE.finditer(row.text)}
+    return False
+
+
+def left_failed(line: Line, seen: FileSeen) -> bool:
+    """Whether the piece of work that a line is of is told to have failed and is named no more; another goes on."""
+    after = sorted({each.number: each for each in seen.kept if each.number > line.number}.items())
+    told = [each for _, each in after if _PIECE.search(each.text)]
+    return bool(told) and _another_failed(told[-1], [each for _, each in after if each.number < told[-1].number])
 
 
 def falls_short(seen: FileSeen) -> bool:

@@ -83,7 +83,7 @@ _AT_END = re.compile(
 _GOOD = re.compile(
     r"(?:.{0,120} - Marking task as SUCCESS\b.{0,400}"
     r"|Job succeeded|Finished: SUCCESS|\[?(?:INFO\] )?BUILD SUCCESS(?:FUL)?(?: in .{1,40})?"
-    r"|\s{0,4}congratulations :\).{0,40})$"
+    r"|\s{0,4}congratulations :\).{0,40}|&&&& PASSED TensorRT\..{1,400})$"
 )
 # what a log with such a part holds somewhere: most logs of ranks are passed over by it
 _HINTS = (
@@ -91,11 +91,12 @@ _HINTS = (
     "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
-    "Finished: SUCCESS", "##[error]", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)",
+    "Finished: SUCCESS", "##[error]", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)", "&&&& PASSED",
 )  # fmt: skip
 # a step of a build, its end, and the end of the build: a step that was done failed nothing that counts
-_BUILD_STEP = re.compile(r"#(?P<name>\d{1,4}) \d{1,6}\.\d{1,3} ")
-_BUILD_DONE = re.compile(r"#(?P<name>\d{1,4}) DONE\b")
+# (behind what a collector put there)
+_BUILD_STEP = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) \d{1,6}\.\d{1,3} ")
+_BUILD_DONE = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) DONE\b")
 _BUILT = re.compile(
     r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
 )

@@ -40,6 +40,19 @@ _OF_MANY = re.compile(
 )
 
 
+# what a program prints at each of its steps
+_STEP = re.compile(
+    r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
+    r"|\d ?(?:it|samples|tokens)/s|\d%\||HTTP/[\d.]{1,4}\" 2\d\d\b"
+)
+
+
+@lru_cache(1 << 12)
+def tells_step(text: str) -> bool:
+    """Whether a text is what a program prints at each of its steps."""
+    return _STEP.search(text) is not None
+
+
 @lru_cache(1 << 12)
 def shape(text: str) -> tuple[str, ...]:
     """What is left of a text without its values: its words, and "0" for each run of tokens with digits or paths.
@@ -78,6 +91,12 @@ def steady(after: Iterable[Line]) -> int:
     shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
     del shapes[()]
     return max(shapes.values(), default=0)
+
+
+def repeated(after: Iterable[Line]) -> int:
+    """How many of some lines have a shape that another of them has: of work whose parts print more than one line."""
+    shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
+    return sum(count for form, count in shapes.items() if form and count > 1)
 
 
 def work(after: Iterable[Line]) -> int:

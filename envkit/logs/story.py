@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from envkit.logs import names
+from envkit.logs.again import AWAITED
 from envkit.logs.ends import (
     ILL,
     INNOCENT,
@@ -34,7 +35,6 @@ from envkit.logs.ends import (
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
 from envkit.logs.segments import of_failed_tests, silent
 from envkit.logs.survived import (
-    AWAITED,
     is_ignored,
     noted_again,
     read_backwards,
@@ -132,6 +132,8 @@ _TELLS = re.compile(
     r"(?i)error|fail|exception|\braise|\bcaught\b|\bgot\b|\bsaid\b|\bsays\b|reason|because|\bmsg\b|message|detail|abort|\bdied\b"
     r"|terminat|crash|\bwith\b|\bend(?:ed|s)\b|\breturned\b|\bwarn|\bfatal\b|stderr|stdout|output|:$"
 )
+# a sentence about what happens each time, which tells of none that did
+_EXPLAINS = re.compile(r"(?i)\b(?:each|every|any|such|usually|often|typically|means?|whenever|you should)\b")
 # what pytest says of a test: that it failed by itself, by what a child of it did, by an exception; and its sections
 _OWN_FAILURE = re.compile(r"AssertionError\b|assert |Failed: DID NOT RAISE")
 _OF_CHILD = re.compile(r"(?i)return_?code|exit_?code|\bstatus\b|CompletedProcess|[!=]= 0\b")
@@ -415,7 +417,7 @@ def _is_cited(event: Event, traced: AbstractSet[tuple[str, int]]) -> bool:
     if names.is_name(found["what"]) and names.is_value(f'{found["before"]} "', '"'):
         return False
     around = re.sub(r"\S*[/.]\S*", " ", f"{found['before']} {found['after']}")
-    return _stands_in(event, found["what"]) and not _TELLS.search(around)
+    return _stands_in(event, found["what"]) and (not _TELLS.search(around) or _EXPLAINS.search(around) is not None)
 
 
 def _stands_in(event: Event, text: str) -> bool:

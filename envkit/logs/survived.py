@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 
+from envkit.logs.again import AWAITED, MET, OVERCOME, STARTED, STEPS_OVER, TRIES
 from envkit.logs.codes import exception_causes
 from envkit.logs.ends import (
     ANYHOW,
@@ -18,7 +19,6 @@ from envkit.logs.ends import (
     EXIT_0,
     ILL,
     INNOCENT,
-    MET,
     OF_TESTS,
     PARTS,
     SAYS,
@@ -48,6 +48,7 @@ from envkit.logs.goes_on import (
     begun_again,
     carried_on,
     concluded,
+    did_without,
     died_later,
     done_later,
     ends_badly,
@@ -55,6 +56,7 @@ from envkit.logs.goes_on import (
     extent,
     is_noted,
     is_of_failed_test,
+    is_resolved,
     is_row,
     of_kill,
     open_end,
@@ -65,29 +67,23 @@ from envkit.logs.goes_on import (
     went_on_as_before,
     works_anew,
 )
-from envkit.logs.outcome import GoodEnd, falls_short, good_end, is_short
+from envkit.logs.outcome import GoodEnd, falls_short, good_end, is_short, left_failed
 from envkit.logs.records import Event, FileSeen, Line, Role, Traceback
+from envkit.logs.steady import tells_step
 from envkit.records import replace
 
-# what a program prints at each of its steps
-_STEP = re.compile(
-    r"(?i)(?:^|[^\w-])(?:steps?|epochs?|iter(?:ation)?s?|it|batch|trial)[ :=#\[]{1,8}\d|\bloss\b.{0,3}\d"
-    r"|\d ?(?:it|samples|tokens)/s|\d%\||HTTP/[\d.]{1,4}\" 2\d\d\b"
-)
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 # of the program's own: not indented, and no word of an error, of a warning or of a table's border
 _PLAIN = re.compile(
     r"(?=\w)(?=.{0,200}[a-z]{2}.{0,80}\d|.{0,300}\d.{0,80}[a-z]{2})(?!.{0,400}(?i:error|fail|warn|exception|traceback|abort|killed|signal|nccl))"
 )
-_GOES_ON = re.compile(
-    r"(?i)\bskipp(?:ed|ing)\b|\bretrying\b|\bfall(?:ing|s)? back\b|\bfell back\b|\bcontinuing\b|\bpruned\b"
-)
 _OF_GPU = re.compile(r"(?i)cuda|\bgpu|nccl|cudnn|cublas|(?<!left on )device|driver|nvidia|\bhip\b|triton|kernel|memory")
 # the words of a check of arguments, which a library makes before it asks the GPU for anything
 _CHECKED = re.compile(
     r"\b[Oo]nly (?:supports?|accepts?|works? (?:with|for|on))\b|\bmust (?:be|have|match)\b|\bshould (?:be|have)\b"
-    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires an?\b.{0,200}, got\b"
+    r"|\bbut (?:got|found|received|was|is)\b|\b[Ee]xpected\b.{0,200}\bgot\b|\brequires?\b.{0,200}, got\b"
     r"|\b[Oo]nly\b.{3,90}\b(?:is|are) (?:supported|allowed|implemented)\b"
+    r"|\b(?:shapes?|dimensions?)\b.{0,200}\(\d{0,9},"
     r"|\bis not (?:implemented|supported) for ['\"]|\b[Uu]nsupported (?:dtype|data ?type|shape|layout|input)"
 )
 _OF_THE_GPU = re.compile(
@@ -99,28 +95,7 @@ _OF_TOOLS = (
     *("docker", "nvidia-container", "selinux", "cgroup", "xid", "sxid", "ecc", "nvcc", "unsupported-gnu"),
     *("driver-library", "forward-compat", "cuda-init-error-802", "segfault", "watchdog"),
 )
-# what it says of one after which it tries something else
-_TRIES = re.compile(
-    r"(?i)\bretry|\bretries\b|\btry(?:ing)? (?:again|the next|another)\b|\battempt #?\d|"
-    r"\b(?:fall(?:s|ing)?|fell) back\b|\bskipp(?:ed|ing)\b|\binstead\b"
-)
-# what it says of one that was to be met, by another process of its own
-AWAITED = re.compile(
-    r"(?i)\b(?:as|was) expected\b|\bexpected (?:\w+ )?(?:error|failure|exception|to fail)|\bsimulated\b|\binjected\b"
-    r"|\b(?:child|subprocess|other process)(?:'s)? (?:said|says|wrote|printed|output|stdout|stderr)\b"
-)
 _INSTALLED = re.compile(r"Successfully installed \S")
-# what it says of a wait or of another way, behind an error that is no end yet
-_OVERCOME = re.compile(
-    r"(?i)\bwaiting (?:for|until)\b|\bretry|\bretries\b|\btry(?:ing)? (?:again|the next|another|with|port|in|mirror)\b"
-    r"|\battempt #?\d|\bfall(?:s|ing)? ?back\b|\bfell back\b|\bnot (?:up|ready) yet\b|\binstead\b"
-    r"|\b(?:is )?(?:taken|busy|in use),? .{0,20}\bus(?:es|ing)\b|\bsleep(?:ing|s)? (?:for )?\d|\bagain in \d"
-)
-_STARTED_AGAIN = re.compile(
-    r"(?i)\brestarting\b|\brestarted\b|\bwill (?:be )?(?:restart|resubmit|requeue)"
-    r"|^'[^']{1,80}' with pid \d|\bspawned: |\bScheduled restart job\b"
-    r"|\bstarting (?:it|\w{1,20}) again\b|\bBooting worker\b"
-)
 _WELL = re.compile(
     r"(?i)\b(?:ok|done|passed|succeeded|success|completed?|finished|exit(?:ed)?(?: with)?(?: code)?:? 0)[.!]?$"
     r"|\bcompleted exit code 0\b|\b(?:finished|succeeded|completed) (?:in|after|successfully)\b"
@@ -336,7 +311,7 @@ def _is_tried_again(first: Traceback, last: Traceback, seen: FileSeen) -> bool:
     lines = [line for line in seen.kept if same_process(line, first.first)]
     after = [line for line in lines if 0 < line.number - last.line.number <= SAYS and is_output(line)]
     before = any(line.number < first.first.number and is_output(line) for line in lines)
-    return before and any(_TRIES.search(line.text) for line in after)
+    return before and any(TRIES.search(line.text) for line in after)
 
 
 def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -354,8 +329,8 @@ def _stepped_on(event: Event, events: Sequence[Event], traces: Sequence[Tracebac
         return False
     said = max((n for n, line in after.items() if line.text == event.line.text), default=at)
     steps = [n for n in went_on(event.line, seen, traces) if n > said]
-    again = bool(steps) and not _STEP.search(after[steps[0]].text) and len(after) > STEPS
-    if len(steps) < (0 if _GOES_ON.search(event.line.text) else 1 if again else STEPS):
+    again = bool(steps) and not tells_step(after[steps[0]].text) and len(after) > STEPS
+    if len(steps) < (0 if STEPS_OVER.search(event.line.text) else 1 if again else STEPS):
         return False
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if not later:
@@ -378,7 +353,9 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
 
     Nothing that follows shows this of an error that stays with its process: only who waited for it says so.
     """
-    if _fell_silent(event.line, seen) or falls_short(seen) or OF_TESTS.search(event.signature.id):
+    if _fell_silent(event.line, seen) or falls_short(seen) or left_failed(event.line, seen):
+        return False
+    if OF_TESTS.search(event.signature.id):
         return False
     if is_of_failed_test(event.line, seen):
         return False
@@ -387,7 +364,9 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return not badly and any(asked(event, events, traces, seen) for asked in (replaced_by, works_anew))
     if _overtaken(event, events, traces, seen) or _installed(event, seen) or _overcome(event, events, traces, seen):
         return True
-    if _ended_so(event, seen) or _asked_in_passing(event, traces, seen):
+    if _ended_so(event, seen) or _asked_in_passing(event, traces, seen) or is_resolved(event, events, traces, seen):
+        return True
+    if did_without(event, events, traces, seen):
         return True
     if died_later(event, events, traces, seen):
         return True
@@ -477,7 +456,7 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     last = max([line.number, *(n for n, each in lines.items() if each.text == line.text)])
     warned = {other.line.number for other in events if other.has("warning")}
     after = [each for n, each in sorted(lines.items()) if n > last]
-    started = max((each.number for each in after if _STARTED_AGAIN.search(each.text)), default=0)
+    started = max((each.number for each in after if STARTED.search(each.text)), default=0)
     for at, each in enumerate(after, 1):
         if each.number <= started or each.number in warned or EXIT_0.search(each.text):
             continue
@@ -497,7 +476,7 @@ def ends_well(line: Line, first: Line, events: Iterable[Event], traces: Iterable
     whose = "" if _FUNCTION.match(line.text) or _RAISED.match(line.text) else tag_of(line.text)
     again = not whose or any(tag_of(each.text) == whose for each in mine)
     begun = {_NUMBERS.sub("0", each.text)[:_LEAD] for each in mine[-STEADY:]}
-    steady = len(mine) > STEADY and (len(begun) == 1 or all(_STEP.search(each.text) for each in mine[-STEADY:]))
+    steady = len(mine) > STEADY and (len(begun) == 1 or all(tells_step(each.text) for each in mine[-STEADY:]))
     serves = any(SERVES.search(each.text) for each in mine)
     good = any(
         _GOOD_END.search(each.text) and not ANYHOW.search(each.text) and not CLOSES.search(each.text)
@@ -535,7 +514,7 @@ def _fell_silent(line: Line, seen: FileSeen) -> bool:
     tags = {tag_of(text) for text in after} - {""}
     kin = re.sub(r"\d+", "0", tag)
     siblings = tags and tag not in tags and all(re.sub(r"\d+", "0", each) == kin for each in tags)
-    return bool(siblings) and not any(MET.search(text) or _GOES_ON.search(text) for text in (line.text, *after))
+    return bool(siblings) and not any(MET.search(text) for text in (line.text, *after))
 
 
 def _asked_in_passing(event: Event, traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -573,7 +552,7 @@ def overcome(
     the last such one to an end that tells of nothing else."""
     after = {each.number: each for each in seen.kept if each.number > line.number}
     near = {line.number: line} | {n: each for n, each in after.items() if n <= line.number + SAYS}
-    met = next((n for n in sorted(near) if _OVERCOME.search(near[n].text)), None)
+    met = next((n for n in sorted(near) if OVERCOME.search(near[n].text)), None)
     if met is None or any(trace.first.number > line.number for trace in traces if trace.line.file == seen.name):
         return False
     roots = [other for other in events if other.role is Role.ROOT and other.line.number > line.number]
@@ -582,7 +561,7 @@ def overcome(
     last = max([met, *(other.line.number for other in roots)])
     # of lines that are equal the reader makes one event
     rest = [each for n, each in sorted(after.items()) if n > last and each.text != line.text]
-    rest = [each for each in rest if not _OVERCOME.search(each.text)]
+    rest = [each for each in rest if not OVERCOME.search(each.text)]
     bad = any(ILL.search(each.text) or bad_end(each) for each in rest)
     return bool(rest) and not bad and is_output(rest[-1])
 
@@ -602,7 +581,7 @@ def works_again(at: int, name: str, traces: Sequence[Traceback], seen: FileSeen,
     lines = {line.number: line for line in seen.kept if line.number > at}
     if name and any(re.match(rf"{re.escape(name)} exited with code 0$", line.text) for line in lines.values()):
         return True
-    again = next((n for n in sorted(lines) if n <= at + SAYS and _STARTED_AGAIN.search(lines[n].text)), None)
+    again = next((n for n in sorted(lines) if n <= at + SAYS and STARTED.search(lines[n].text)), None)
     if again is None or any(trace.first.number > at for trace in traces):
         return False
     if any(other.role is Role.ROOT and other.line.number > at for other in events):
@@ -678,7 +657,10 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     later = [trace for trace in traces if trace.line.file == seen.name and trace.first.number > at]
     if later:
         told = event.line.level.lower() in ("info", "debug")  # what failed for want of something says more of it
-        stumbled = any(_stumbles(trace) if told else trace.kind.rpartition(".")[2] in STUMBLES for trace in later)
+        stumbled = any(
+            _stumbles(trace) if told else trace.kind.rpartition(".")[2] in STUMBLES and not is_check(trace.message)
+            for trace in later
+        )
         return not stumbled and _unrelated(later, event, events)
     lines = {line.number: line for line in seen.kept}
     lines = {number: line for number, line in lines.items() if same_process(line, event.line)}
@@ -798,14 +780,7 @@ def went_on(line: Line, seen: FileSeen, traces: Iterable[Traceback] = ()) -> lis
     mine = {n: each for n, each in mine.items() if not any(first <= n <= last for first, last in within)}
     before = {_shape(each.text) for n, each in mine.items() if n < line.number and _is_plain(each.text)}
     before.discard(_shape(line.text))
-    return [
-        n for n in sorted(mine) if n > line.number and (_tells_step(mine[n].text) or _shape(mine[n].text) in before)
-    ]
-
-
-@lru_cache(1 << 12)
-def _tells_step(text: str) -> bool:
-    return _STEP.search(text) is not None
+    return [n for n in sorted(mine) if n > line.number and (tells_step(mine[n].text) or _shape(mine[n].text) in before)]
 
 
 @lru_cache(1 << 12)

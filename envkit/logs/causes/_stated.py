@@ -13,6 +13,7 @@ INNOCENT = "not-gpu-env"
 OPEN = "insufficient-evidence"
 _LONGEST = 160
 _MOST = 2
+_OF_CTEST = re.compile(r"\s*(?:Start {1,4}\d|\d{1,6}/\d{1,6} Test )")
 _COMPILER = re.compile(r":\d{1,7}: (?:fatal )?error: ")
 
 
@@ -39,7 +40,22 @@ def _lines(event: Event, story: Story) -> tuple[Line, ...]:
     raised = {(trace.line.file, trace.line.number) for trace in story.tracebacks}
     same = [each.line for each in story.roots if each.signature.id == event.signature.id]
     same = [line for line in same if (line.file, line.number) in raised and line != event.line]
-    return (event.line, *_below(event.line, story), *same)[:_MOST]
+    return (event.line, *_below(event.line, story), *_said_by_test(event, story), *same)[:_MOST]
+
+
+def _said_by_test(event: Event, story: Story) -> list[Line]:
+    """What a test that CTest tells as failed says of it, below the line of its verdict (--output-on-failure)."""
+    if event.signature.id != "program-ctest-failed":
+        return []
+    name, number = re.escape(event.values["name"]), event.line.text.split()[0]
+    verdict = re.compile(rf"\s*\d{{1,6}}/\d{{1,6}} Test {{1,4}}#{number}: {name} .{{0,300}}\*\*\*")
+    numbered = re.compile(rf"(?:.{{1,80}}[Z|] )?{number}: (?!Test (?:command|timeout)|Working Directory|Environment)\S")
+    kept = {each.number: each for seen in story.files if seen.name == event.line.file for each in seen.kept}
+    if own := [n for n in sorted(kept) if numbered.match(kept[n].raw)]:  # ctest -V
+        return [kept[own[-1]]]
+    failed = next((n for n in sorted(kept) if verdict.match(kept[n].text)), None)
+    said = kept.get(failed + 1) if failed is not None else None
+    return [said] if said is not None and re.search(r"\w", said.text) and not _OF_CTEST.match(said.text) else []
 
 
 def _below(line: Line, story: Story) -> list[Line]:

@@ -30,6 +30,8 @@ _EXTENSION = re.compile(
 # errors that name the call that was refused, whatever made it
 _NAMED_CALLS = ("operation-not-supported", "peer-access-unsupported", "host-pointer")
 _WORKER = re.compile(r"_worker_loop|fetch\.py|dataloader|worker\.py|collate")
+# a handle or a code that is refused where what was compiled at run time could not be loaded
+_OF_CODE = ("resource-handle", "ptx-refused", "kernel-image-invalid", "symbol-not-found")
 _SHARED = re.compile(r"_new_shared_cuda|rebuild_cuda_tensor")  # torch, multiprocessing/reductions.py
 _SERVER = re.compile(r"vllm|enginecore|sglang|gunicorn|celery|uvicorn|ray/")
 
@@ -126,7 +128,13 @@ def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     events = story.in_category("no-kernel-image")
     stated = next((event for event in events if event.has("states-arch")), None)
     failed = first(event for event in events if event is not stated)
-    if stated is not None:
+    compiled = first(story.of("tf-jit"))
+    refused = first(event for event in story.roots if event.signature.id.startswith(_OF_CODE))
+    if stated is None and compiled is not None and refused is not None:
+        what = f"the GPU's architecture ({compiled.values['arch']}) is"
+        refusals = (*AFTERMATH, "invalid-argument-device-mismatch")
+        yield worded("architecture-not-served", compiled, refused, strength=Strength.LIKELY, over=refusals, what=what)
+    elif stated is not None:
         # a warning alone may be of a GPU that the program never used
         used = any(event.has("cuda") and event.role in (Role.ROOT, Role.CASCADE) for event in story.events)
         alone = stated.has("warning") and failed is None and not used

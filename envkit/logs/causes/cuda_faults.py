@@ -164,8 +164,9 @@ def illegal_instruction(story: Story, facts: Facts, event: Event) -> Iterator[Hy
         yield worded("illegal-instruction-on-gpu", event)
         yield worded("illegal-instruction-of-failing-gpu", event)
         return
-    stated = event.signature.id == "avx-missing"
-    lacks = f"{event.values['op']} is missing" if stated else "the process ended by SIGILL"
+    stated = event.signature.id.startswith("avx-missing")
+    what = event.values.get("op") or "an instruction set that a package was built for"
+    lacks = f"{what} is missing" if stated else "the process ended by SIGILL"
     yield worded(
         "illegal-instruction-on-cpu", event, strength=Strength.DECISIVE if stated else Strength.LIKELY, lacks=lacks
     )

@@ -15,7 +15,7 @@ from envkit.logs.story import Story
 
 def ecc_error_of_a_program(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """CUDA stopped a program because the GPU's memory gave data that ECC could not correct."""
-    ids = ("cuda-ecc", "ecc-uncorrectable-code")
+    ids = ("cuda-ecc", "ecc-uncorrectable-code", "ecc-uncorrectable-cuew")
     events = [event for event in story.roots if event.signature.id in ids]
     if not events:
         return

@@ -44,6 +44,7 @@ _CAUSES = {
     XidCategory.VGPU: "version-mismatch",
     XidCategory.GPU_TIMEOUT: "driver-firmware-fault",
     XidCategory.GSP: "driver-firmware-fault",
+    XidCategory.COMMANDS: "driver-firmware-fault",
     XidCategory.CHANNEL_TIMEOUT: "gpu-kernel-bug",
     XidCategory.EXCEPTION: "gpu-kernel-bug",
     XidCategory.COPY_ENGINE: "gpu-kernel-bug",
@@ -106,6 +107,8 @@ class _Fault:
             return _MINOR
         if self.event.has("warning") or (not self.blamed and self._harmless):
             return _MINOR
+        if self.row is not None and self.row.category is XidCategory.COMMANDS:
+            return _FAULT
         return _GRAVE if self.row is not None and self.row.category in _BY_SEVERITY else _TIERS[self.category]
 
     @property
@@ -237,10 +240,12 @@ def _told(
     best = _best(group)
     cause, because = _reading(best, group, facts)
     lines = [best.line]
-    if best.code == 79:
-        lines += _bus_errors(best, story)
+    broken = best.row is not None and best.row.category is XidCategory.COMMANDS
+    if best.code == 79 or broken:
+        lines += _bus_errors(best, story, corrected=broken)
         if len(lines) > 1:
             because += "; errors of its PCIe port came before it"
+            cause = "hardware-fault"
     cards = tuple(dict.fromkeys(fault.pci for fault in group if fault.pci))
     if len(cards) > 1:
         because += f"; {len(cards)} GPUs wrote it: {', '.join(cards[:8])}"
@@ -407,10 +412,16 @@ def _beside(own: Event, group: Sequence[_Fault], facts: Facts) -> Hypothesis:
     return Hypothesis(told, cause, strength, lines, because, over=over)
 
 
-def _bus_errors(lost: _Fault, story: Story) -> list[Line]:
-    """The first PCIe error before a GPU was lost; one is enough to quote."""
+def _bus_errors(lost: _Fault, story: Story, *, corrected: bool) -> list[Line]:
+    """The first PCIe error before a GPU was lost, or got broken commands, of which a ``corrected`` one that names the
+    GPU tells too; one is enough to quote."""
     names = ("aer-uncorrected", "aer-received", "pcie-link-down", "pcie-card-gone", "pcie-contained")
-    return [event.line for event in story.before(lost.event) if event.signature.id in names][:1]
+    return [
+        event.line
+        for event in story.before(lost.event)
+        if event.signature.id in names
+        or (corrected and event.signature.id == "aer-corrected" and lost.pci and lost.pci in event.line.text.lower())
+    ][:1]
 
 
 def _recovery(fault: _Fault, found: Sequence[_Fault]) -> str:

@@ -86,6 +86,12 @@ _SAID = (
     ("launch-config", re.compile(
         r"(?i)\b(?:director(?:y|ies)|folder|path|file) \S{1,300} do(?:es)?(?:n't| not) exist\b")),
 )  # fmt: skip
+# a method that a class of the program's was to have
+_METHOD = re.compile(
+    r"(?i)\b(?:no|without|lacks?|missing)\b (?:an? )?`?\w{1,60}\(\)`?"
+    r"|`?\w{1,60}\(\)`? (?:method )?(?:is )?not (?:defined|implemented)"
+    r"|[`'\"]?\b\w{1,60}(?:\(\))?[`'\"]? (?:method )?must be (?:implemented|defined|overrid)"
+)
 # what torch wraps a model in, which then hides the model's own names
 _WRAPS = re.compile(
     r"^'(?:DistributedDataParallel|DataParallel|FullyShardedDataParallel|OptimizedModule)' object has no"
@@ -285,6 +291,8 @@ def _cause(trace: Traceback) -> str:
         return "version-mismatch"
     if status := _RPC_STATUS.search(message):
         return "infra" if status[1] in _AWAY else "program-bug"
+    if _METHOD.search(message):
+        return "program-bug"
     if stated_by_name := exception_causes().get(kind):
         return stated_by_name
     if "." in trace.kind and (cue := next((name for name, cue in _OF_LIBRARIES if cue.search(message)), "")):

@@ -12,7 +12,7 @@ from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless
 from envkit.logs.causes._stated import shortened
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
-from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 
 _ID = "nvcc-torch-cuda-mismatch"
@@ -36,6 +36,7 @@ _ARCH = ("nvcc-arch", "nvcc-arch-option", "build-arch-unknown", "ptxas-instructi
 _STATED_HOST = ("host-gnu", "host-msvc", "nvcc-host-not-supported", "build-compiler-range", "host-torch-old")
 _OLD_HEADER = re.compile(r"fatal error: '?(?P<path>TH[CN]*(?:UNN)?/\w+\.(?:h|cuh|hpp))")
 _NUMBER = re.compile(r"(\d+)")
+_COMPILER_SAYS = re.compile(r"^  .{0,300}?(?:\)|:\d{1,6}):? (?:fatal )?error\b|^  (?:nvcc|ptxas) fatal ")
 _COMPILER_CALL = re.compile(
     r"Command '\['[^']*\b(?:gcc|g\+\+|clang|cc|cl\.exe|tcc)[^']*', .{0,400}(?:main|cuda_utils|launcher)\.c'"
 )
@@ -106,8 +107,21 @@ def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if event.signature.id == "cmake-simple" and story.of("cmake-no-compiler"):
             continue  # CMake says so of a compiler that is not there, too
         if says := known.get(event.signature.id):
-            yield hypothesis(event, says.cause, Strength.LIKELY, says.because, over=_AFTER)
+            told = hypothesis(event, says.cause, Strength.LIKELY, says.because, over=_AFTER)
+            quoted = _quoted_by_cmake(event, story) if event.signature.id == "cmake-simple" else []
+            yield replace(told, evidence=(*quoted, *told.evidence))
             return
+
+
+def _quoted_by_cmake(event: Event, story: Story) -> list[Line]:
+    """The first error of the compiler that CMake tried, in what it quotes of its output, with the rest of the sentence
+    where CMake wrapped it (indented by two, at the width of a terminal)."""
+    files = (seen for seen in story.files if seen.name == event.line.file)
+    lines = {line.number: line for seen in files for line in seen.kept if line.number > event.line.number}
+    first = next((n for n in sorted(lines) if _COMPILER_SAYS.search(lines[n].text)), None)
+    if first is None:
+        return []
+    return [lines[n] for n in (first, first + 1) if n in lines and lines[n].text[:2] == "  "]
 
 
 def source_of_an_older_torch(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -30,10 +30,12 @@ _AFTER = (
     "not-gpu-env",
 )  # fmt: skip
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
+_UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[0-9a-f-]{8,60})")
+_NAMED = re.compile(r"(?:GPU|MIG)-[0-9a-f-]{4,60}$")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
 _STUB = ("no-device-stub", "stub-driver-s", "stub-driver-code")
-_SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-code", "tf-cuinit", "no-device-tensorrt")
+_SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-code", "no-device-cuew", "tf-cuinit", "no-device-tensorrt")
 _KERNEL = (
     "rm-init", "probe-not-called", "probe-failed", "probe-error", "driver-no-adapter", "gpu-needs-open", "gpu-legacy",
     "gpu-not-supported", "module-rejected", "bar-invalid",
@@ -96,7 +98,8 @@ def driver_not_installed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A process that finds no GPU or no driver, by what the log shows of how it was started."""
     special = {*statements("install"), *_PLUGIN, *_CLUSTER, *_KERNEL}
-    for event in [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special][:1]:
+    mine = [each for each in _setup.roots_of(story, _ID) if each.signature.id not in special]
+    for event in [each for each in mine if not each.signature.id.startswith("mps-refused")][:1]:
         if event.signature.id == "no-runtime-found" and _fails_otherwise(story, event):
             continue
         if event.signature.id == "smi-not-found" and (step := _build_step(story, event)) is not None:
@@ -278,14 +281,17 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     event = none[0]
     listed = story.of("setup-smi-list")
+    there = [found[1] for each in (*listed, *story.of("setup-smi-mig")) if (found := _UUID.search(each.line.text))]
     for given in story.of("setup-visible"):
         value = (given.values.get("visible") or "").strip("'\"")
-        written = "=" in given.line.text
+        written, first = "=" in given.line.text, value.partition(",")[0].strip()
         if written and _EMPTY.match(value):
             seen = f"CUDA_VISIBLE_DEVICES is {value}" if value else "CUDA_VISIBLE_DEVICES is empty"
-        elif listed and (first := value.partition(",")[0].strip()).isdigit() and int(first) >= len(listed):
+        elif listed and first.isdigit() and int(first) >= len(listed):
             # CUDA reads the list up to the first entry that is no GPU of the machine
             seen = f"CUDA_VISIBLE_DEVICES is {value} on a machine with {len(listed)} GPUs"
+        elif there and _NAMED.match(first) and not any(uuid.startswith(first) for uuid in there):
+            seen = f"CUDA_VISIBLE_DEVICES is {value}, and nvidia-smi lists no such GPU or slice"
         else:
             continue
         yield worded("visible-devices-hide-all", event, given, seen=seen)
