@@ -1,7 +1,7 @@
 """Holds `envkit explain` against public failure logs that were read and judged by hand.
 
     python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--category ID] [--verbose]
-        [--part tune|held|later|unseen|beyond|novel|common|endings|anew|newest|strange|further|last|sight|glance
+        [--part tune|held|later|unseen|beyond|novel|further|common|endings|anew|newest|strange|last|sight|glance
         |foreign|abroad|all] [--totals]
 
 The list names of each log its id, where it is from, and what an expert expects: category and cause class (with those
@@ -154,8 +154,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--texts", type=Path, required=True)
-    opened = ("tune", "held", "later", "unseen", "beyond", "novel", "common", "endings", "anew", "newest", "strange")
-    parts = (*opened, "further", "last", "sight", "glance", "foreign", "abroad", "all")
+    opened = ("tune", "held", "later", "unseen", "beyond", "novel", "further", "common", "endings", "anew", "newest")
+    parts = (*opened, "strange", "last", "sight", "glance", "foreign", "abroad", "all")
     parser.add_argument("--part", choices=parts, default="all")
     parser.add_argument("--category", help="only the logs that an expert puts there")
     parser.add_argument("--totals", action="store_true", help="totals alone, no single answer")

@@ -27,14 +27,17 @@ OPEN = (
     "capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer",
     "x34-header-of-another-version", "x34-report-in-toml",
     "b37-last-error-fails",
-    "y35-ctest-fails", "y35-halve-fails", "y35-prove-fails", "y35-pytest-fails",
-    "z36-keras-oom", "z36-pointer",
+    "s29-amd-ring",  # the kernel of an AMD GPU says "timeout", and then that the GPU was reset
+    "s29-image-well",  # the last line but one is a complaint of ls, and nothing says that it was to be so
+    "s29-neighbour-evicted",  # why the peer was evicted, or that the peer went away: both are told
+    "y35-halve-fails", "y35-prove-fails", "y35-pytest-fails",
+    "z36-pointer",
 )  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
-ASIDE = ("further", "last", "sight", "glance", "foreign", "abroad")
+ASIDE = ("last", "sight", "glance", "foreign", "abroad")
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
-# ASIDE are still: the classes of "further" were told in words, those after it have what they were first given.
+# ASIDE are still, and have what they were first given.
 LEAST = {
     "tune": (0.97, 0.97, 0.97),
     "held": (0.97, 0.97, 0.97),
@@ -42,7 +45,7 @@ LEAST = {
     "unseen": (0.97, 0.97, 0.97),
     "beyond": (0.97, 0.97, 0.97),
     "novel": (0.97, 0.97, 0.97),
-    "further": (0.87, 0.87, 0.9),
+    "further": (0.97, 0.97, 0.97),
     "last": (0.82, 0.82, 0.87),
     "sight": (0.96, 0.94, 0.97),
     "glance": (0.91, 0.91, 0.97),
@@ -54,9 +57,9 @@ LEAST = {
     "endings": (0.92, 0.9, 0.85),
     "anew": (0.94, 0.94, 0.94),
 }
-# Least share of what is sure that is right; of "further" and "strange" it was less at first sight, and "endings" has
+# Least share of what is sure that is right; of "abroad" and "strange" it was less at first sight, and "endings" has
 # some of OPEN.
-LEAST_OF_SURE = {"further": 0.86, "endings": 0.84, "strange": 0.87, "abroad": 0.88}
+LEAST_OF_SURE = {"endings": 0.84, "strange": 0.87, "abroad": 0.88}
 
 
 @cache
