@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from envkit.dockerfile import options, system
 from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts, SdistRow, TorchAbiRow
+from envkit.judging.checks import _abi as abi
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import (
     Commands,
@@ -23,7 +24,7 @@ from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.records import replace
-from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
 from envkit.versions import Python
 
 # ---------------------------------------------------------------- sources that are built apart
@@ -113,12 +114,6 @@ def _own_fails(one: Install, apart: str) -> Finding:
     )
 
 
-# What people install before, of which nothing brings torch.
-_TOOLS = options.names(
-    "pip setuptools wheel uv packaging ninja numpy cmake cython build poetry virtualenv psutil pybind11"
-)
-
-
 def _before_torch(one: Install, lacks: str, base: Base, steps: Sequence[Step]) -> bool:
     """Whether torch is surely not there when a package is built that imports it: nothing before may have brought it.
 
@@ -134,7 +129,7 @@ def _before_torch(one: Install, lacks: str, base: Base, steps: Sequence[Step]) -
     beside = {each.span for each in (named[0] if named else step.installs) if each.span.path == one.span.path}
     earlier = [each for each in step.installs if each.span not in beside]
     earlier += [each for other in before for each in other.installs]
-    return all(each.name in _TOOLS for each in earlier if each.manager not in ("apt", "dnf", "apk"))
+    return all(each.name in abi.TOOLS for each in earlier if each.manager not in ("apt", "dnf", "apk"))
 
 
 _TORCHS = pattern(r"https?://download\.pytorch\.org/")  # where no project but torch's own has files
@@ -199,8 +194,9 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     need_stages(dockerfile)
     torch = dockerfile.torch
     skip_if(torch is None or torch.version.missing or not torch.version.value, "which torch the image has is not known")
+    version = str(torch.version.value) if torch is not None else ""
     for row in facts.torch_abis:
-        old = torch is not None and allows(f"<{row.torch}", str(torch.version.value)) is True
+        old = allows(f"<{row.torch}", version) is True
         skip_if(not old, f"this torch takes every {row.package}")
         mine = [
             one
@@ -212,79 +208,44 @@ def numpy_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         asker = None if held else _asker(mine, row, commands_of(dockerfile), facts)
         if asker is not None:
             what = f", which {asker.name}{asker.specifier} asks for in its second release, is"
-            yield warning(_misfit(what, row, torch), asker.span, _takes(row), _older(row))
+            yield warning(abi.misfit(what, row, version), asker.span, abi.takes(row), abi.older(row))
             continue
         last = pins[-1] if pins else _bringer(mine, row, dockerfile)
         if last is None or not last.sure or last.marker:
             continue
         if last.name != row.package:
-            bound = last.specifier and last.name not in _FAMILY
+            bound = last.specifier and last.name not in abi.FAMILY
             if not bound and _takes_the_newest(replace(last, specifier=""), mine, row, dockerfile):
                 what = f" comes with {last.name} without a bound, and will be"
-                yield warning(_misfit(what, row, torch), last.span, _takes(row), _older(row))
+                yield warning(abi.misfit(what, row, version), last.span, abi.takes(row), abi.older(row))
             continue
         if last.version and allows(f">={row.since}", last.version) is True:
-            yield error(_misfit(f"=={last.version} is", row, torch), last.span, _takes(row), _older(row))
+            yield error(abi.misfit(f"=={last.version} is", row, version), last.span, abi.takes(row), abi.older(row))
         elif not last.version and _takes_the_newest(last, mine, row, dockerfile):
-            yield warning(_misfit(" without a pin will be", row, torch), last.span, _takes(row), _older(row))
-
-
-def _misfit(what: str, row: TorchAbiRow, torch: Torch | None) -> str:
-    version = torch.version.value if torch is not None else ""
-    return (
-        f"{row.package}{what} newer than what torch {version} was built for, so that neither takes the other's arrays"
-    )
-
-
-def _takes(row: TorchAbiRow) -> dict[str, str]:
-    return {f"torch takes {row.package} {row.since} from {row.torch} on": cited(row)}
-
-
-def _older(row: TorchAbiRow) -> str:
-    return f"pin `{row.package}<{row.since.partition('.')[0]}`, or take a newer torch"
-
-
-_FAMILY = options.names("torch torchvision torchaudio")
+            yield warning(abi.misfit(" without a pin will be", row, version), last.span, abi.takes(row), abi.older(row))
 
 
 def _takes_the_newest(one: Install, mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) -> bool:
-    """Whether nothing keeps the installer from the newest release: no pin of another package, which may bound it, and
-    no base that holds one already."""
+    """Whether nothing keeps the installer from the newest release, a base that holds one neither."""
     base = dockerfile.base
     plain = base.family in ("python", "os", "nvidia") and base.sure and not base.digest and not dockerfile.unread
-    bound = "<" in one.specifier or "~" in one.specifier or "=" in one.specifier.replace(">=", "")
-    others = [each for each in mine if each.name not in _FAMILY | _TOOLS and each.name != row.package]
-    free = all(not each.specifier and not each.constraint for each in others)
-    return plain and not bound and free and bool(one.python) and Python(one.python) >= _ALWAYS_SINCE
+    return plain and abi.unbounded(one, mine, row) and bool(one.python) and Python(one.python) >= abi.SINCE
 
 
-# Whose newest releases, and the last ones for each Python from 3.9 on, require NumPy and take its second release: read
-# in their METADATA.
-_BRINGS = options.names(
-    "accelerate datasets h5py matplotlib opencv-python opencv-python-headless pandas scikit-image "
-    "scikit-learn scipy seaborn sentence-transformers torchvision transformers"
-)
-# What neither requires NumPy nor bounds it.
-_WITHOUT = options.names(
-    "addict aiohttp boto3 click einops fastapi faster-whisper fire flask ftfy gdown gunicorn httpx huggingface-hub "
-    "hydra-core ipykernel jinja2 jupyter jupyterlab loguru nltk omegaconf pillow protobuf psutil pyarrow pydantic "
-    "pytest python-dotenv python-multipart pyyaml redis regex requests rich sentencepiece tabulate tensorboardx "
-    "termcolor tqdm typing-extensions uvicorn wandb websockets yacs"
-)
 _PLAIN_PYTHON = pattern(r"python3(?:\.\d+)?(?:-(?:pip|dev|venv|setuptools|wheel|distutils|minimal|full|tk))?")
 
 
 def _bringer(mine: Sequence[Install], row: TorchAbiRow, dockerfile: Dockerfile) -> Install | None:
     """The first package that brings the newest release of another one, where all that is there is known not to bound
     it, and nothing else may have brought it before."""
-    known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT
+    known = abi.FAMILY | abi.TOOLS | abi.BRINGS | abi.WITHOUT
     if row.package != "numpy" or any(one.name not in known or one.constraint or one.extras for one in mine):
         return None
     for one in dockerfile.installs:
         ours = one.manager in ("pip", "uv") or (one.manager in ("apt", "dnf") and _plain_package(one.name))
         if not ours:
             return None
-    first = next((one for one in mine if one.name in _BRINGS), None)
+    first = next((one for one in mine if one.name in abi.BRINGS), None)
     return first if first is not None and not first.index else None  # another index may have an older one
 
 
@@ -299,13 +260,13 @@ def _asker(
 ) -> Install | None:
     """A package that surely asks for a release which torch was not built for, where nothing bounds it: whichever one
     is there, in the base or by an earlier command too, is replaced."""
-    known = _FAMILY | _TOOLS | _BRINGS | _WITHOUT | _OPENCV
+    known = abi.FAMILY | abi.TOOLS | abi.BRINGS | abi.WITHOUT | _OPENCV
     if row.package != "numpy" or any(one.constraint or one.extras for one in mine):
         return None
     others = [one for one in mine if one.name not in known]
     if any(not _second_alone(one, facts) for one in others):
         return None
-    bounding = [one for one in mine if one.name in _BRINGS - _OPENCV and one.specifier]
+    bounding = [one for one in mine if one.name in abi.BRINGS - _OPENCV and one.specifier]
     held = any(not _lets_second_in(one, row, facts) for one in bounding)  # an old release may bound it
     first = next((one for one in mine if one.name in _OPENCV or one in others), None)
     if first is None or held or first.index or first.marker or not (first.sure and first.python):
@@ -315,7 +276,7 @@ def _asker(
         before = at < mine.index(first) and place and not together(place, commands.get(one.span, {}))
         if one.name == row.package and (one.version or one.specifier) and not before:
             return None
-    if "--no-deps" in first.options or Python(first.python) < _ALWAYS_SINCE:
+    if "--no-deps" in first.options or Python(first.python) < abi.SINCE:
         return None
     if first in others:
         return first

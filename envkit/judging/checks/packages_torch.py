@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.dockerfile.requirements import LONGEST
+from envkit.dockerfile.requirements import LONGEST, allows
 from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
+from envkit.judging.checks import _abi as abi
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._packages import need_release, need_torch, sure
@@ -15,7 +16,7 @@ from envkit.judging.checks._would_run import torch_for
 from envkit.model import Finding, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
-from envkit.versions import Cuda
+from envkit.versions import Cuda, Python
 
 _BEHIND = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)[^#]*?\s(--(?:extra-)?index-url|--find-links)\b")
 _PIP_KINDS = ("requirements", "conda", "pyproject")
@@ -91,6 +92,28 @@ def packages_torch_rejected(packages: Packages, facts: Facts) -> Iterator[Findin
             yield told(misfit.message, one.span, misfit.facts, misfit.fix)
     unknown_if(open_, open_)
     skip_if(not asked, "the file pins no other package of which is known which torch it asks for")
+
+
+def packages_numpy_too_new(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """torch was built for the NumPy that comes with it.  Source: pytorch/pytorch issue 107302; NumPy, "Migration guide"
+    of its second release."""
+    torch = need_torch(packages)
+    version = need_release(torch, "the installer takes one that goes with NumPy")
+    for row in facts.torch_abis:
+        skip_if(allows(f"<{row.torch}", version) is not True, f"this torch takes every {row.package}")
+        comes = [one.after.get(row.package, "") for one in packages.resolved or () if not one.unanswered]
+        mine = [one for one in packages.installs if one.manager in _OF_PYPI and not one.url]
+        named = [one for one in mine if one.name == row.package]
+        own = [one for one in named if one.sure and not one.marker and not one.constraint]
+        span = own[-1].span if own else torch.span
+        pin = next((one.version for one in own if one.version), "") or next(iter(comes), "")
+        if pin and allows(f">={row.since}", pin) is True:
+            yield error(abi.misfit(f"=={pin} is", row, version), span, abi.takes(row), abi.older(row))
+        elif own == named and own and not pin and not packages.is_lock and abi.unbounded(own[-1], mine, row):
+            told = packages.pythons or (() if packages.python.missing else (packages.python.value or "",))
+            if not told or any(Python(each) >= abi.SINCE for each in told):
+                said = abi.misfit(" without a pin will be", row, version)
+                yield warning(said, span, abi.takes(row), abi.older(row))
 
 
 def packages_torch_newer_than_facts(packages: Packages, facts: Facts) -> Iterator[Finding]:
