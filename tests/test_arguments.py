@@ -213,6 +213,8 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("check", "start"): ((), ("./missing.yaml", str(STACK / "envkit.lock"), "")),
     ("check", "gpu"): ((str(STACK / "Dockerfile"),), ("Voodoo 3",)),
     ("check", "driver"): ((str(STACK / "Dockerfile"),), ("newest",)),
+    ("check", "resolve_budget"): ((str(STACK / "Dockerfile"), "--resolve"), ("0", "-1", "nan", "inf", "much")),
+    ("check", "exclude_newer"): ((str(STACK / "Dockerfile"), "--resolve"), ("yesterday", "2026-13-01", "-x")),
     ("check", "since"): ((str(STACK / "Dockerfile"),), ("no-such-branch", "..", "-x")),
     ("check", "only"): ((str(STACK / "Dockerfile"),), ("nonsense",)),
     ("check", "format"): ((str(STACK / "Dockerfile"),), ("yaml",)),
@@ -230,6 +232,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("facts", "format"): (("torch", "2.6.0"), ("yaml",)),
 }
 # Only the engine, or what is examined, can say whether these are right; and a file is told of in test_attack_files.
+# What stands on stdin may have any name.
 FREE = {
     ("probe", "image"),
     ("smoke", "image"),
@@ -238,6 +241,7 @@ FREE = {
     ("preflight", "device"),
     ("preflight", "cap_add"),
     ("render", "output"),
+    ("check", "stdin_filename"),
 }
 
 

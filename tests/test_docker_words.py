@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import tarfile
 import threading
 import time
@@ -67,6 +68,13 @@ def engine(docker: FakeDocker, tmp_path: Path) -> DockerEngine:
 
 def ends(docker: FakeDocker, code: int) -> None:
     docker.answers["GET /events"] = (200, Stream([{"Actor": {"Attributes": {"exitCode": str(code)}}}]))
+
+
+def own_volume(body: Any, container: str) -> dict[str, Any]:
+    """The options of a run's own volume, which is marked with the container it is made for."""
+    made = body["HostConfig"]["Mounts"][0]["VolumeOptions"]["Labels"]["io.envkit.container"]
+    assert re.fullmatch(container, made)
+    return {"Labels": {"io.envkit.run": "1", "io.envkit.container": made}}
 
 
 def asked(docker: FakeDocker, method: str, path: str) -> list[Any]:
@@ -306,7 +314,7 @@ def test_a_run_is_asked_for_whole(docker: FakeDocker, engine: DockerEngine, tmp_
     payload = {"Target": "/envkit", "Source": None, "Type": "volume", "ReadOnly": False}
     assert holder["HostConfig"] == {
         "NetworkMode": "none", "Tmpfs": {"/data": "", "/m": ""},
-        "Mounts": [{**payload, "VolumeOptions": {"Labels": {"io.envkit.run": "1"}}}],
+        "Mounts": [{**payload, "VolumeOptions": own_volume(holder, "envkit-[0-9a-f]+")}],
     }  # fmt: skip
     assert run == {
         **CREATED, **HEARS, "User": "7", "Env": ["A=b", "C=d"], "Cmd": command, "WorkingDir": "/w",
@@ -587,7 +595,7 @@ def test_a_compile_is_asked_for_whole_and_brings_what_was_made(
         **CREATED, **HEARS, "User": "0:0", "Cmd": ["cc"], "WorkingDir": "/work", "Healthcheck": NO_HEALTH,
         "HostConfig": {
             **HOST, "Tmpfs": {"/tmp": f"{TMPFS}{4 << 30}"},
-            "Mounts": [{**volume, "VolumeOptions": {"Labels": {"io.envkit.run": "1"}}}],
+            "Mounts": [{**volume, "VolumeOptions": own_volume(body, "envkit-[0-9a-f]+")}],
         },
     }  # fmt: skip
     size = len(layer(file=b"content"))

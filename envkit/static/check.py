@@ -136,9 +136,13 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}:\d{2}Z)?")
 
 
 def asking(before: str, budget_s: float, say: Say) -> AskIndex:
-    """That the index is asked, as it was at the end of the day ``before``; raises UsageError for what is no day."""
+    """That the index is asked, for at most ``budget_s`` seconds a file, as it was at the end of the day ``before``;
+    raises UsageError for what is no day, and for a time without an end."""
     from datetime import datetime
+    from math import isfinite
 
+    if not isfinite(budget_s):
+        raise UsageError("--resolve-budget takes a number of seconds", "write it as 120")
     try:
         if before and not _DAY.fullmatch(before):
             raise ValueError(before)
