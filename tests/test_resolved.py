@@ -120,6 +120,18 @@ def test_the_state_after(lines: list[str], there: dict[str, str], shop: Index, f
     assert after(BASE + run(*lines), facts) == there
 
 
+def test_what_the_torch_of_the_base_asks_for_counts(index: Index, facts: Facts) -> None:
+    """pip goes back to a torch that goes with a pin, if something in the command asks for torch; else it leaves it."""
+    index.add("torch", "2.4.0", "algebra>=1.13", "nvidia-blas==1.0", tag=TAG)
+    index.add("torch", "2.3.0", tag=TAG)
+    for release in ("1.12", "1.14"):
+        index.add("algebra", release)
+    index.add("eased", "1.0", "torch>=2.0")
+    assert after(BASE + run("pip install eased algebra==1.12"), facts)["torch"] == "2.3.0"
+    assert after(BASE + run("pip install eased algebra==1.14"), facts)["torch"] == "2.4.0"
+    assert after(BASE + run("pip install algebra==1.12"), facts)["torch"] == "2.4.0"
+
+
 def test_nvidias_own_build_is_kept_where_it_is_enough(shop: Index, facts: Facts) -> None:
     base = "FROM nvcr.io/nvidia/pytorch:24.07-py3\n"
     shop.add("torch", "2.7.0", tag="cp310-cp310-manylinux_2_28_x86_64")

@@ -299,13 +299,18 @@ def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
     return Observed.of(str(default.cuda), via)
 
 
+def of_all_indexes(install: Install) -> bool:
+    """Whether the installer takes the best release of all its indexes: uv does where it is told to."""
+    return install.manager != "uv" or "--index-strategy=unsafe-best-match" in install.options
+
+
 def wins(install: Install, variant: str, facts: Facts) -> bool:
     """Whether an extra index of ``variant`` gives the torch of ``install``, against the default index.
 
     With an exact version it does where that variant of the version exists; without one, where its newest torch is no
-    older than the default index's.  uv takes it always.
+    older than the default index's.  uv takes it always, unless it is told to look for the best of all indexes.
     """
-    if install.manager == "uv" or nightly(install) or variant == "cpu" or variant.startswith("rocm"):
+    if not of_all_indexes(install) or nightly(install) or variant == "cpu" or variant.startswith("rocm"):
         return True  # the indexes for cpu and ROCm have every release, with a local version
     if install.version:
         builds = facts.torch_builds(install.version)

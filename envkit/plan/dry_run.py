@@ -313,6 +313,12 @@ class Library:
         """Adds one that is known without the index."""
         self.known[dist.name, dist.version] = dist.requires
 
+    def of(self, name: str, version: str, question: Question, budget: Budget) -> tuple[str, ...]:
+        """What one release on the index asks for; empty where that cannot be read."""
+        if (name, version) not in self.known:
+            self._fetch({name: version}, question, budget)
+        return self.known.setdefault((name, version), ())
+
     def read(self, comes: Mapping[str, str], question: Question, budget: Budget) -> dict[str, tuple[str, ...]]:
         """What each of these releases asks for; one that cannot be read is not in the answer."""
         missing = {name: version for name, version in comes.items() if (name, version) not in self.known}

@@ -49,6 +49,7 @@ _MANAGERS = ("pip", "uv")
 _NO_PYTHON = "the Python that it installs into is not known"
 _PROBE_S = 20.0  # for one page of an index that a file names
 _WATCHED = (*FAMILY, "numpy")
+_OF_BUILD = re.compile(r"(?i)(?:nvidia|cuda|triton|pytorch-triton)\b")
 
 Say = Callable[[str], None]
 
@@ -211,8 +212,20 @@ class ByIndex:
             if page not in self.silent_pages:
                 flags += ["--find-links", page]
         good = tuple(line for line in constraints if _valid(line))
+        question = Question((), place, before=before)
+        if torch is not None and torch.version and not torch.requires:
+            held["torch"] = replace(torch, requires=self._torch_asks(torch.version, question))
         wheels = bool({"--only-binary=:all:", "--prefer-binary", "--no-build"} & first.options)
         return Question(lines, place, held, good, tuple(flags), frozenset(excluded), before, wheels)
+
+    def _torch_asks(self, version: str, question: Question) -> tuple[str, ...]:
+        """What a torch that the index may not have asks for: what the release of that number does, but for libraries
+        of CUDA and its compiler, which each build has its own way."""
+        release = version.partition("+")[0]
+        if not self.facts.torch_builds(release):
+            return ()
+        lines = self.library.of("torch", release, question, self.budget)
+        return tuple(line for line in lines if not _OF_BUILD.match(line))
 
     def _constrained(self, base: Base) -> bool:
         """Whether the constraints of NVIDIA's image hold its torch, as its notes say of a range of months."""
@@ -345,6 +358,7 @@ class ByIndex:
             by = named.get(path[0][0], wanted[0]) if path else wanted[0]
             was, put = (old.version, old.by) if old else ("", "")
             changes.append(Change(name, was, version, because, name in named, put, by.span))
+            after[name] = replace(after[name], by=by.span.place)
             if name not in named:
                 brought.append((_come(by, name, version), by))
         kept = [one for one in asked if one.constraint or one.url or one.name in comes or one.name not in after]

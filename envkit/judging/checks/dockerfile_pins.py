@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_install, variant_of, wins
+from envkit.dockerfile.torches import cuda_of, newest_for, nightly, of_all_indexes, of_install, variant_of, wins
 from envkit.facts import NO_TORCH, Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
+from envkit.judging.checks._by_index import answered
 from envkit.judging.checks._dockerfile import (
     apart,
     commands_of,
@@ -174,7 +175,9 @@ def extra_index_shadowed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     asked = 0
     for torch in dockerfile.torches:
         install = torch.install
-        if install is None or install.manager != "pip" or install.url or install.locked or not install.sure:
+        if install is None or install.manager not in ("pip", "uv") or not of_all_indexes(install):
+            continue
+        if install.url or install.locked or not install.sure:
             continue
         variant = next((name for url in install.extra_indexes if (name := variant_of(url))), "")
         if not variant or variant_of(install.index) or install.index.startswith("$"):
@@ -191,14 +194,15 @@ def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts
     row = fit.default_build(install.version or rival, facts)
     evidence = {f"extra index for {variant}": install.span.place}
     if install.version:
-        message = f"torch {install.version} is not on the extra index for {variant}, so pip takes the default index's"
-        message += f", built for CUDA {row.cuda}" if row else ""
+        message = f"torch {install.version} is not on the extra index for {variant}, "
+        message += f"so {install.manager} takes the default index's"
     else:
         ends = f"ends at torch {newest}" if newest else "has no torch for it"
-        message = f"the extra index for {variant} {ends} and the default index has {rival}, so pip takes that"
-        message += f", built for CUDA {row.cuda}" if row else ""
+        message = f"the extra index for {variant} {ends} and the default index has {rival}, "
+        message += f"so {install.manager} takes that"
         evidence[f"newest torch for {variant}: {newest or 'none'}"] = "facts: the builds of each release"
     if row is not None:
+        message += f", built for CUDA {row.cuda}"
         evidence[f"default build of torch {row.torch}"] = fit.cited(row)
     fix = (
         f"pin `torch=={newest}+{variant}`, or write --index-url in place of --extra-index-url"
@@ -327,20 +331,21 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     yield from _newest_alone(alone, torch, facts)
     open_ = ""
     for mate in fixed:
-        torch = _met_by(mate, dockerfile) or torch
-        if torch.version.value is None:
+        # The index knows which torch a mate brought.
+        there = torch if mate.span in answered(dockerfile) else _met_by(mate, dockerfile) or torch
+        if there.version.value is None:
             continue
         try:
             pythons = (mate.python,) if mate.python else ()
-            misfit = fit.pair_misfit(mate.name, mate.version, torch.version.value, facts, pythons)
+            misfit = fit.pair_misfit(mate.name, mate.version, there.version.value, facts, pythons)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
         if misfit:
-            yield _unfit(dockerfile, misfit, mate, torch)
-        elif (odd := fit.other_cuda(mate, torch, _built_for(dockerfile, mate, torch, facts))) is not None:
+            yield _unfit(dockerfile, misfit, mate, there)
+        elif (odd := fit.other_cuda(mate, there, _built_for(dockerfile, mate, there, facts))) is not None:
             # Its METADATA asks for the release alone, so that the installer leaves both as they are.
-            built = {f"torch {torch.version.value}": torch.version.via or torch.span.place}
+            built = {f"torch {there.version.value}": there.version.via or there.span.place}
             yield error(odd.message, mate.span, {**odd.facts, **built}, odd.fix)
     unknown_if(open_, open_)
 
