@@ -143,6 +143,14 @@ def test_nvidias_own_build_is_kept_where_it_is_enough(shop: Index, facts: Facts)
     assert said.startswith("served 2.0 asks for torch==2.7.0, so that pip puts torch 2.7.0 in the place of")
 
 
+def test_a_torchvision_of_a_base_whose_release_is_not_known_is_a_doubt(shop: Index, facts: Facts) -> None:
+    base = "FROM nvcr.io/nvidia/pytorch:25.03-py3\nENV PIP_CONSTRAINT=\n"
+    for line, open_ in (("pip install 'torchvision>=0.22'", True), ("pip install torchvision", False)):
+        (said,) = (one for one in judged(base + run(line), facts).results if one.check == ASKED)
+        assert (said.outcome is Outcome.UNKNOWN) == open_, line
+        assert ("which release of it the base holds is not known" in said.reason) == open_
+
+
 def test_what_its_constraints_hold_is_refused(shop: Index, facts: Facts) -> None:
     shop.add("torch", "2.7.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     base = "FROM nvcr.io/nvidia/pytorch:25.03-py3\n"

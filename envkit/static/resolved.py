@@ -129,6 +129,7 @@ class ByIndex:
         if direct:
             held |= direct
         question = self._question(wanted, asked, lines, held, base)
+        left_out += _of_unknown(wanted, question.excluded)
         names = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
         answer, stood_in = Answer({}), ""
         if lines:
@@ -398,6 +399,15 @@ class ByIndex:
         if not bound or ("==" in change.because[-1] and "==" not in bound[0]):
             return ""
         return f"pin {by}=={version}, the newest that goes with torch {change.old}"
+
+
+def _of_unknown(wanted: Iterable[Install], excluded: frozenset[str]) -> list[LeftOut]:
+    """What of torch's kin a command wants anew where nobody knows which release of it is there, which may be enough."""
+    return [
+        LeftOut(one.name, "which release of it the base holds is not known", one.span)
+        for one in wanted
+        if one.name in FAMILY and one.name in excluded and not one.url and (one.specifier or "--upgrade" in one.options)
+    ]
 
 
 def _nothing_known() -> dict[str, Dist]:
