@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envkit.dockerfile.files import Files, FileText, toml
+from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.project import table, texts, toml
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Command, Install
 
@@ -18,7 +19,7 @@ _CUDA = pattern(r"(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|candle-cuda)\Z")
 _VERBS = frozenset({"build", "b", "install", "run", "r", "test", "t", "chef", "check", "c"})
 _TABLES = ("dependencies", "build-dependencies")
 _Crates = dict[str, tuple[bool, set[str]]]  # by name, whether a feature turns it on, and its own features
-_DEEPEST = 8  # manifests that follow one another by their paths
+_MOST_WALKED = 40  # manifests that are followed by their paths
 _MOST_MEMBERS = 40
 
 
@@ -58,37 +59,31 @@ def _crates(path: str, cwd: str, wanted: Sequence[str], files: Files) -> _Crates
     root = _read(folder, cwd, files)
     if root is None:
         return None
-    members = root.get("workspace", {}).get("members", [])
-    if (
-        not isinstance(members, list)
-        or len(members) > _MOST_MEMBERS
-        or re.search(r"[*?\[]", "".join(map(str, members)))
-    ):
+    members = texts(table(root, "workspace").get("members"))
+    if len(members) > _MOST_MEMBERS or re.search(r"[*?\[]", "".join(members)):
         return None
     manifests = [(folder, root)]
     for member in members:
-        inner = _read(posixpath.join(folder, str(member)), cwd, files)
+        inner = _read(posixpath.join(folder, member), cwd, files)
         if inner is None:
             return None
-        manifests.append((posixpath.join(folder, str(member)), inner))
+        manifests.append((posixpath.join(folder, member), inner))
     found: _Crates = {}
     known = False
     for where, manifest in manifests:
-        name = str(manifest.get("package", {}).get("name", ""))
+        name = str(table(manifest, "package").get("name", ""))
         mine = [each.rpartition("/")[2] for each in wanted if each.partition("/")[0] in (name, each)]
-        if any(each in manifest.get("features", {}) for each in mine):
+        if any(each in table(manifest, "features") for each in mine):
             known = True
-            if not _turn_on(where, manifest, mine, cwd, files, found, 0):
+            if not _turn_on(where, manifest, mine, cwd, files, found, []):
                 return None
     return found if known else None
 
 
 def _read(folder: str, cwd: str, files: Files) -> Mapping[str, Any] | None:
     file = files.read(posixpath.join(folder, "Cargo.toml"), cwd)
-    try:
-        return toml(file.text) if isinstance(file, FileText) else None
-    except ValueError:
-        return None
+    data = toml(file) if isinstance(file, FileText) else ""
+    return data if isinstance(data, dict) else None
 
 
 def _turn_on(
@@ -98,11 +93,14 @@ def _turn_on(
     cwd: str,
     files: Files,
     found: _Crates,
-    depth: int,
+    walked: list[tuple[str, list[str]]],
 ) -> bool:
-    """Puts what the features of one manifest turn on into ``found``; False where a manifest was not read."""
-    table = manifest.get("features", {})
-    depends = {key: value for each in _TABLES for key, value in manifest.get(each, {}).items()}
+    """Puts what the features of one manifest turn on into ``found``; False where a manifest was not read.
+
+    ``walked`` are the manifests that were followed by their paths, each with the features.
+    """
+    offered = table(manifest, "features")
+    depends = {key: value for each in _TABLES for key, value in table(manifest, each).items()}
     pending, seen = list(names), set[str]()
     inner: dict[str, list[str]] = {}
     while pending:
@@ -111,18 +109,21 @@ def _turn_on(
             continue
         seen.add(name)
         crate, slash, feature = name.removeprefix("dep:").partition("/")
-        if slash or name.startswith("dep:") or (name not in table and name in depends):
+        if slash or name.startswith("dep:") or (name not in offered and name in depends):
             inner.setdefault(crate.rstrip("?"), []).extend([feature] if feature else [])
         else:
-            pending += [str(each) for each in table.get(name, [])]
+            pending += texts(offered.get(name))
     for crate in inner or depends:
         given = depends.get(crate)
         detail = given if isinstance(given, Mapping) else {}
-        options = {*map(str, detail.get("features", [])), *inner.get(crate, [])}
+        options = {*texts(detail.get("features")), *inner.get(crate, [])}
         if "path" in detail and inner:
-            folder = posixpath.join(where, str(detail["path"]))
-            below = _read(folder, cwd, files) if depth < _DEEPEST else None
-            if below is None or not _turn_on(folder, below, sorted(options), cwd, files, found, depth + 1):
+            step = (posixpath.normpath(posixpath.join(where, str(detail["path"]))), sorted(options))
+            if step in walked:
+                continue
+            walked.append(step)
+            below = _read(step[0], cwd, files) if len(walked) <= _MOST_WALKED else None
+            if below is None or not _turn_on(step[0], below, step[1], cwd, files, found, walked):
                 return False
         elif detail.get("workspace") and inner:
             return False
