@@ -244,8 +244,8 @@ class ByIndex:
         extra += [f"https://download.pytorch.org/whl/{found}" for url in one.find_links if (found := variant_of(url))]
         if any("torch_stable" in url for url in one.find_links) and one.local:
             extra.append(f"https://download.pytorch.org/whl/{one.local}")
-        own = dry_run.access(one.index) if one.index and not _is_default(one.index) else None
-        return Indexes(own, tuple(dry_run.access(url) for url in dict.fromkeys(extra) if not _is_default(url)))
+        own = dry_run.access(one.index) if one.index else None
+        return Indexes(own, tuple(dry_run.access(url) for url in dict.fromkeys(extra)))
 
     def _answered(self, question: Question) -> tuple[Answer, str, Question]:
         """The answer, with the facts' builds in the place of an index of PyTorch's that does not answer; and its
@@ -451,11 +451,6 @@ def _valid(line: str) -> bool:
 
 def _short(url: str) -> str:
     return re.sub(r"^(?:git\+)?\w+://(?:[^/@]*@)?", "", url)[:60]
-
-
-def _is_default(url: str) -> bool:
-    """Whether it is the default index by its own name, which stands for the one that this machine is set to."""
-    return bool(re.fullmatch(r"https?://(?:www\.)?pypi\.(?:org|python\.org)/simple/?", url))
 
 
 def _sentence(error: Unsatisfiable) -> str:
