@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
-from envkit.plan import indexes
+from envkit.plan import indexes, sdist
 from envkit.plan.indexes import Access, Indexes
 from envkit.plan.uv_failure import REFUSED, failure
 from envkit.plan.wheels import Package, TargetPlatform, Uv, fits, for_target, ranks_of, uv_cache
@@ -288,7 +288,6 @@ def _archive(package: Package) -> str:
 
 def source_requires(source: Source, question: Question, budget: Budget) -> tuple[str, ...] | None:
     """What a source archive says that it needs; None where it does not say, is too large or cannot be read."""
-    from envkit.plan import sdist
     from envkit.system.index import Index, IndexFile  # it costs 40 ms
 
     if not source.url.startswith("http") or not source.url.endswith(".tar.gz"):
@@ -371,7 +370,7 @@ class Library:
                 except (EnvkitError, OSError):
                     continue
                 found.append(
-                    (canonicalize_name(str(package.get("name"))), str(package.get("version")), _requires(text))
+                    (canonicalize_name(str(package.get("name"))), str(package.get("version")), sdist.of_metadata(text))
                 )
             return found
 
@@ -399,13 +398,6 @@ def _root(url: str, known: Indexes) -> str:
     """The address under which a file is asked for, with the credential of the index on the same host."""
     host = urlsplit(url).netloc
     return next((one.full for one in known.every if one.host == host), f"{urlsplit(url).scheme}://{host}/")
-
-
-def _requires(metadata: str) -> tuple[str, ...]:
-    head = metadata.replace("\r\n", "\n").partition("\n\n")[0]
-    return tuple(
-        line.partition(":")[2].strip() for line in head.split("\n") if line.lower().startswith("requires-dist:")
-    )
 
 
 # ---------------------------------------------------------------- who asks for what

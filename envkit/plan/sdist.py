@@ -51,16 +51,23 @@ def requires(archive: bytes, most: int = _MOST_BYTES) -> tuple[str, ...] | None:
                 egg = True
     except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError):
         return None
-    head = info.replace("\r\n", "\n").partition("\n\n")[0].split("\n")
-    said = tuple(line.partition(":")[2].strip() for line in head if line.lower().startswith("requires-dist:"))
-    if said:
+    if said := of_metadata(info):
         return said
     if listed is not None:
         return tuple(_of_egg(listed))
     since = re.search(r"^Metadata-Version: *(\d+)\.(\d+)", info)
-    dynamic = any(re.match(r"dynamic: *requires-dist", line, re.IGNORECASE) for line in head)
+    dynamic = any(re.match(r"dynamic: *requires-dist", line, re.IGNORECASE) for line in _head(info))
     complete = since is not None and (int(since[1]), int(since[2])) >= (2, 2) and not dynamic  # PEP 643
     return () if egg or complete else None
+
+
+def of_metadata(text: str) -> tuple[str, ...]:
+    """The requirements that METADATA or PKG-INFO names, as its lines have them."""
+    return tuple(line.partition(":")[2].strip() for line in _head(text) if line.lower().startswith("requires-dist:"))
+
+
+def _head(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").partition("\n\n")[0].split("\n")
 
 
 def _members(archive: bytes, most: int) -> Iterator[tuple[str, str]]:

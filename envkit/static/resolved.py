@@ -214,7 +214,7 @@ class ByIndex:
                 flags += ["--find-links", page]
         good = tuple(line for line in constraints if _valid(line))
         question = Question((), place, before=before)
-        if torch is not None and torch.version and not torch.requires:
+        if lines and torch is not None and torch.version and not torch.requires:
             held["torch"] = replace(torch, requires=self._torch_asks(torch.version, question))
         wheels = bool({"--only-binary=:all:", "--prefer-binary", "--no-build"} & first.options)
         return Question(lines, place, held, good, tuple(flags), frozenset(excluded), before, wheels)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from served_on_gpu import HERE, ROOT, asked, recorded
+from served_on_gpu import HERE, ROOT, asked, marked, recorded
 
 PROGRAM = HERE / "boxed_programs.py"
 OTHER = {"fused": HERE / "common_programs.py"}
@@ -61,14 +60,7 @@ OPTIONS: dict[str, list[str]] = {
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    found: dict[str, list[int]] = {}
-    name = ""
-    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
-        if defined := re.match(r" *def (\w+)", line):
-            name = INSIDE.get(defined[1], defined[1])
-        if line.endswith("# here"):
-            found.setdefault(name, []).append(number)
-    return found
+    return marked(PROGRAM, INSIDE)
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from served_on_gpu import HERE, asked, recorded
+from served_on_gpu import HERE, asked, marked, recorded
 
 PROGRAM = HERE / "fresh_programs.py"
 KERNELS = (
@@ -31,15 +30,7 @@ CLEAN = ("thawed", "stale", "worker", "captured", "misread", "mixed", "bounds", 
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    inside = {"_embeds": "worker", "backward": "thawed", "update": "mixed"}
-    found: dict[str, list[int]] = {}
-    name = ""
-    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
-        if defined := re.match(r" *def (\w+)", line):
-            name = inside.get(defined[1], defined[1])
-        if line.endswith("# here"):
-            found.setdefault(name, []).append(number)
-    return found
+    return marked(PROGRAM, {"_embeds": "worker", "backward": "thawed", "update": "mixed"})
 
 
 def main() -> int:

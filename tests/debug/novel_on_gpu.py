@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 import threading
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from served_on_gpu import HERE, asked, recorded
+from served_on_gpu import HERE, asked, marked, recorded
 
 PROGRAM = HERE / "novel_programs.py"
 OTHER = {"captured": HERE / "fresh_programs.py"}
@@ -29,14 +28,7 @@ INSIDE = {"product": "workspace", "scale": "thawed", "__getitem__": "forked", "b
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    found: dict[str, list[int]] = {}
-    name = ""
-    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
-        if defined := re.match(r" *def (\w+)", line):
-            name = INSIDE.get(defined[1], defined[1])
-        if line.endswith("# here"):
-            found.setdefault(name, []).append(number)
-    return found
+    return marked(PROGRAM, INSIDE)
 
 
 def main() -> int:

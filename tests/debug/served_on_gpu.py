@@ -75,6 +75,18 @@ def lines() -> dict[str, list[int]]:
     return found
 
 
+def marked(program: Path, inside: dict[str, str]) -> dict[str, list[int]]:
+    """By program, the lines that are marked in its source; ``inside`` names the program of a function within it."""
+    found: dict[str, list[int]] = {}
+    name = ""
+    for number, line in enumerate(program.read_text().splitlines(), 1):
+        if defined := re.match(r" *def (\w+)", line):
+            name = inside.get(defined[1], defined[1])
+        if line.endswith("# here"):
+            found.setdefault(name, []).append(number)
+    return found
+
+
 def recorded() -> dict[str, str]:
     """The GPU, its driver, torch, and the day."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
