@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -131,12 +132,15 @@ def test_who_prints_for_nobody_is_ended() -> None:
 def on_a_terminal(*argv: str, keys: Callable[[bytes, int], None], size: tuple[int, int] = (30, 97)) -> str:
     """All that a terminal shows of envkit running ``argv``; ``keys`` is called with what it shows so far and may
     type."""
+    sized, tell = os.pipe()
     pid, side = pty.fork()
     if pid == 0:
+        os.read(sized, 1)  # who is held up after the fork would give the terminal its size too late
         os.execv(sys.executable, [sys.executable, "-c", RUNNER, *argv])
-    import termios
-
     termios.tcsetwinsize(side, size)
+    os.write(tell, b"s")
+    os.close(sized)
+    os.close(tell)
     shown, deadline = b"", time.monotonic() + PATIENCE_S
     try:
         while time.monotonic() < deadline:

@@ -241,6 +241,7 @@ def _as_large(side: int) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGWINCH, changed)
+    changed(signal.SIGWINCH, None)  # it may have changed since the program was started
     try:
         yield
     finally:
