@@ -67,6 +67,9 @@ MOST = 5_000  # instructions
 MOST_VARIABLES = 1_000  # names that ARG and ENV set
 MOST_INSTALLS = 40_000  # packages that all commands together ask for
 _VOLUME = 4_000_000  # characters of all values of variables together
+_MAKES_A_PYTHON = frozenset(
+    {"make", "tar", "unzip", "dpkg", "asdf", "mise", "nix", "brew", "spack"}
+)  # as far as one sees
 
 
 class TooLarge(Exception):
@@ -429,6 +432,8 @@ class _Reader:
             for source in copy.sources:
                 if "://" in source:
                     state.trail = state.trail.fetched(source, copy.target)
+        if (image or stage is not None) and any(posixpath.basename(one) not in ("uv", "uvx") for one in sources):
+            state.pythons.known = False  # a Python may come along
         if stage is not None:
             self._bring(copy, stage, state)
         return copy
@@ -459,7 +464,7 @@ class _Reader:
                     state.pythons.prefixes.setdefault(target, version)
                     found = True
                     home = other.pythons.homes.get(prefix, "")
-                    if home and version and source != "/":
+                    if home and source != "/" and (version or home not in ("/usr", SYSTEM)):
                         state.moved.append(Carried(target, version, home, stage, copy.span))
             for prefix, environment in other.held.items():
                 if target := moved(prefix):
@@ -568,6 +573,8 @@ class _Reader:
             if elsewhere and command.program == "uv" and command.args[:1] in (("sync",), ("run",)):
                 placed = [replace(item, python="", prefix="") for item in placed]
             installs.extend(self._followed(placed, state))
+        if any(each.system for each in unread) or any(command.program in _MAKES_A_PYTHON for command in commands):
+            state.pythons.known = False
         return made(commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread))
 
     def _placed(self, install: Install, command: Command, state: _State, active: str) -> Install:
@@ -575,7 +582,7 @@ class _Reader:
             return install
         where = state.pythons.locate(install, command, command.env, active)
         prefix = _prefix(install, command, where, state)
-        if install.manager == "uv" and where.version and prefix not in {SYSTEM, *state.pythons.prefixes}:
+        if install.manager == "uv" and prefix not in {"", SYSTEM, *state.pythons.prefixes}:
             state.pythons.homes[prefix] = state.pythons.uv_home(where.version, command.env)
         if install.target == f"uv:{prefix}":  # which it makes where there is none
             state.pythons.prefixes.setdefault(prefix, where.version)

@@ -60,6 +60,7 @@ class Pythons:
     priorities: dict[str, int] = field(default_factory=dict)  # of the alternatives among ``links``
     without_pip: set[str] = field(default_factory=set)  # environments that uv made, which have no pip of their own
     managed: str = ""  # the newest Python that uv was asked to install
+    known: bool = False  # whether packages, links and prefixes name every Python that is there
     homes: dict[str, str] = field(default_factory=dict)  # of a virtual environment: where its Python is, "" not known
 
     def copy(self) -> Pythons:
@@ -71,6 +72,7 @@ class Pythons:
         """Starts with what an external image holds; its system's python3 is ``distro``, its Python 2 ``python2``."""
         version = _minor(base.python.value or "")
         self.python2 = python2
+        self.known = base.sure and not base.digest and base.family in ("os", "nvidia", "python")
         if base.family == "os" or base.family == "nvidia":
             self.distro = distro
             self.has_python3 = self.has_pip = bool(version)
@@ -114,8 +116,9 @@ class Pythons:
             version = _minor(chosen.text if chosen else env.get("UV_PYTHON") or "") or self.managed
             place = (env.get("VIRTUAL_ENV") if words[2:] else "") or ".venv"
             place = absolute(given.rest[-1].text if given.rest else place, command.cwd)
-            self.prefixes[place] = version or self.found(env, command.cwd, active)
-            self.homes[place] = self.uv_home(self.prefixes[place], env)
+            version = version or self.found(env, command.cwd, active)
+            self.homes[place] = self.uv_home(version, env)
+            self.prefixes[place] = version
             if "--seed" not in given.names() and "UV_VENV_SEED" not in env:
                 self.without_pip.add(place)
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
@@ -299,11 +302,24 @@ class Pythons:
         return "/usr" if of_system or f"/usr/bin/python{python.version}" in self.links else ""
 
     def uv_home(self, version: str, env: Mapping[str, str | None]) -> str:
-        """As ``home``, of an environment that uv makes: of the system's Python, or of one that it was asked to install
-        (uv documentation, UV_PYTHON_INSTALL_DIR)."""
-        own = f"{env.get('HOME') or '/root'}/.local/share/uv/python"
-        managed = (env.get("UV_PYTHON_INSTALL_DIR") or own).rstrip("/") if version and version == self.managed else ""
-        return self.home(Python(version, SYSTEM)) or managed
+        """As ``home``, of an environment that uv makes: of the system's Python, or of one that it installs, for it was
+        asked to or finds none (uv documentation, UV_PYTHON_INSTALL_DIR and "Automatic Python downloads")."""
+        there = self.home(Python(version, SYSTEM))
+        if there or not ((version and version == self.managed) or self._without(version)):
+            return there
+        return (env.get("UV_PYTHON_INSTALL_DIR") or f"{env.get('HOME') or '/root'}/.local/share/uv/python").rstrip("/")
+
+    def _without(self, version: str) -> bool:
+        """Whether the stage surely has no Python of this version, of "" none at all, outside of virtual
+        environments."""
+        if not self.known or self.conda_root or "pyenv" in self.links or self.prefixes.keys() - self.homes - {SYSTEM}:
+            return False
+        there = {found[1] for path in self.links if (found := _NUMBERED.fullmatch(path.rsplit("/", 1)[-1]))}
+        if SYSTEM in self.prefixes:  # the full images of Python hold their distribution's as well
+            there |= {self.prefixes[SYSTEM], self.distro}
+        if self.has_python3:
+            there.add(self.distro)
+        return not there if not version else not there & {version, ""}
 
     def lacks(self, home: str, version: str) -> bool:
         """Whether the Python of this version is surely not below ``home``, as far as packages, links and environments

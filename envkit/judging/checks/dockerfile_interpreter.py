@@ -76,16 +76,19 @@ def python_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
 
 def _left_behind(dockerfile: Dockerfile, stage: Stage, lost: Carried) -> Finding:
     made = dockerfile.stages[lost.stage]
-    name = made.name or str(made.index)
+    name, python = made.name or str(made.index), f"Python {lost.version}".rstrip()
     return error(
-        f"the environment {lost.prefix} is copied without the Python {lost.version} below {lost.home} that it links "
-        f"to, which {stage.base.reference} does not have there, so that nothing in it starts",
+        f"the environment {lost.prefix} is copied without the {python} below {lost.home} that it links to, which "
+        f"{stage.base.reference} does not have there, so that nothing in it starts",
         lost.span,
         {
-            f"Python {lost.version} is below {lost.home} in the stage {name}": made.span.place,
+            f"{python} is below {lost.home} in the stage {name}": made.span.place,
             f"the environment goes on from {stage.base.reference}": stage.span.place,
         },
-        f"make {lost.prefix} in the stage that runs it, or start both stages from one base"
+        f"set UV_PYTHON_INSTALL_DIR=/python in the stage {name} and copy /python as well, or make {lost.prefix} in the "
+        "stage that runs it"
+        if lost.home.endswith("/uv/python")
+        else f"make {lost.prefix} in the stage that runs it, or start both stages from one base"
         + ("" if lost.home.startswith("/usr") else f", or copy {lost.home} as well"),
     )
 
