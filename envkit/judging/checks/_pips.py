@@ -82,6 +82,8 @@ def _taken(pip: Install, python: Python | None) -> bool | None:
 def _of_base(base: Base, one: Install, python: Python | None, before: Sequence[Install], facts: Facts) -> bool | None:
     """By what the image and the distribution's packages bring."""
     system = stack.said(base.os)
+    if python is not None and python >= _ALWAYS and apart(one.prefix):
+        return True  # a virtual environment has the pip that came out with its Python, not the system's
     old_system = system in _OLD_SYSTEMS and base.family in ("os", "nvidia")
     if old_system and (one.prefix == SYSTEM or apart(one.prefix)) and "conda" not in one.prefix:
         return False

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile import options, system
+from envkit.dockerfile.files import NOWHERE
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import mounts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
+from envkit.judging.checks._dockerfile import forgiven, inside, need_stages, optional
 from envkit.judging.checks._outcomes import error, skip_if
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Unread
 from envkit.versions import Python
 
 # ---------------------------------------------------------------- apt's lists
@@ -315,3 +317,70 @@ def copied_file_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
             each.span,
             fix=f"copy {each.near}" if each.near else "add it to the repository, or let a step of the build make it",
         )
+
+
+# ---------------------------------------------------------------- lists that a RUN installs
+
+# What puts no file where a list would be; of all else that may be so.
+_PUT_NO_LIST = options.names(
+    "apk apt apt-get apt-key add-apt-repository cd chmod chown dnf echo export groupadd locale-gen microdnf mkdir pip "
+    "pip3 printf rm set sudo tdnf touch true unset update-alternatives useradd usermod uv yum zypper :"
+)
+
+
+def install_list_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The list that pip or uv installs in a RUN is in the image at that moment: the build context is not.  Source:
+    Dockerfile reference, RUN and COPY."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        base = dockerfile.stages[index].base
+        plain = base.sure and not base.digest and base.family in ("os", "nvidia", "python", "pytorch")
+        steps = dockerfile.steps_of(index) if plain and "onbuild" not in base.tag else ()
+        for number, step in enumerate(steps):
+            for at, command, lost in _lists_of_nobody(step):
+                asked += 1
+                if command.span in told or forgiven(step, at) or _may_put(steps[:number], step.commands[:at]):
+                    continue
+                told.add(command.span)
+                yield error(
+                    f"no step before puts {lost.path} into the image, so that {command.program} does not find it and "
+                    "the build ends here",
+                    lost.span,
+                    {f"{base.reference} has no such list": base.span.place},
+                    f"write `COPY {posixpath.basename(lost.path)} .` before it, or with BuildKit `RUN "
+                    "--mount=type=bind,target=. ...`",
+                )
+    skip_if(not asked, "every list that is installed is put there, or may be")
+
+
+def _lists_of_nobody(step: Step) -> Iterator[tuple[int, Command, Unread]]:
+    """The surely run commands of a RUN that install a list which nothing puts there, with their places in it."""
+    if step.name != "RUN" or any(True for _ in mounts(step.flags)):
+        return
+    for lost in step.unread:
+        if lost.why != NOWHERE or re.search(r"[$`*?]", lost.path) or not lost.path.endswith((".txt", ".in")):
+            continue
+        for at, command in enumerate(step.commands):
+            mine = inside(command.span, lost.span) and not command.cwd.startswith(
+                "/opt"
+            )  # torch's sources, in old images
+            if mine and command.sure and command.program.startswith(("pip", "uv", "python")):
+                yield at, command, lost
+                break
+
+
+def _may_put(before: Sequence[Step], commands: Sequence[Command]) -> bool:
+    """Whether a step may put a file there in a way that the text does not show."""
+    for step in before:
+        copy = step.copy
+        names = {posixpath.basename(source) for source in copy.sources} if copy is not None else set()
+        if copy is not None and (copy.source_stage is not None or copy.image) and not names <= {"uv", "uvx"}:
+            return True
+        if copy is not None and copy.add and any(re.search(r"://|\.(?:t|zip)", source) for source in copy.sources):
+            return True
+        if step.unread or (step.name == "RUN" and any(True for _ in mounts(step.flags))):
+            return True
+    every = [*(each for step in before if step.name == "RUN" for each in step.commands), *commands]
+    return any(each.program not in _PUT_NO_LIST and "pip" not in each.args[:2] for each in every)
