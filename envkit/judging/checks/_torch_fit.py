@@ -119,8 +119,9 @@ def _compares_minors(version: str) -> bool:
     return (2, 0) <= release < (2, 9)
 
 
-def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompatibility | None:
-    """Whether torch ``version`` has a wheel for one of ``pythons`` ("A.B"), any of which may be used.
+def python_misfit(version: str, pythons: Sequence[str], facts: Facts, *, conda: bool = False) -> Incompatibility | None:
+    """Whether torch ``version`` has a wheel for one of ``pythons`` ("A.B"), any of which may be used; with ``conda``, a
+    package on PyTorch's own channel, beyond whose Pythons those never go.
 
     Source: the tags of the release's wheels on the default index; all its builds are made for the same Pythons.
     """
@@ -132,9 +133,10 @@ def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompa
         return None
     first, last = _dotted(tags[0]), _dotted(tags[-1])
     shown = f"Python {pythons[0]}" if len(pythons) == 1 else f"any Python from {pythons[0]} to {pythons[-1]}"
-    newer = _newest_for(pythons, facts)
+    newer = "" if conda else _newest_for(pythons, facts)  # the channel ended before the index's newest releases
+    what = "package on PyTorch's channel" if conda else "wheel"
     return Incompatibility(
-        f"torch {version} has no wheel for {shown}, only for {first} to {last}",
+        f"torch {version} has no {what} for {shown}, only for {first} to {last}",
         f"take a Python from {first} to {last}" + (f", or torch {newer}, which has one" if newer else ""),
         {f"wheels of torch {version} are for Python {first} to {last}": cited(row)},
     )

@@ -30,7 +30,7 @@ from envkit.judging.checks._dockerfile import (
 from envkit.judging.checks._outcomes import error, found, or_skip, skip_if, unknown_if, warning
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Step, Torch
 
 # In a specifier: what a shell or Docker would compute, and envkit does not.
 _COMPUTED = pattern(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
@@ -247,10 +247,17 @@ def _within(inner: Span, outer: Span) -> bool:
 
 
 def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """torch has a wheel for the Python that it gets installed into."""
+    """torch has a wheel for the Python that it gets installed into, or a package on PyTorch's own channel of conda."""
     need_stages(dockerfile)
     open_, seen, worst = "", set[Span](), Severity.WARNING
     asked = 0
+    of_conda = list(_of_pytorchs_channel(dockerfile))
+    for step, install in of_conda:
+        misfit = fit.python_misfit(install.version, (install.python,), facts, conda=True)
+        if misfit and install.span not in seen:
+            seen.add(install.span)
+            evidence = {**misfit.facts, f"Python {install.python}": step.span.place}
+            yield error(f"{misfit.message}, so that the build ends here", install.span, evidence, misfit.fix)
     for index, step, install in reached_installs(dockerfile):
         if install.name != "torch" or install.constraint or not install.sure or install.manager not in _PYTHON_MANAGERS:
             continue
@@ -287,8 +294,19 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
             evidence = {**misfit.facts, f"Python {install.python}": via}
             yield error(misfit.message, install.span, evidence, misfit.fix)
-    skip_if(not asked, "no release of torch gets installed as a wheel")
+    skip_if(not asked and not of_conda, "no release of torch gets installed as a wheel")
     unknown_if(open_, open_, worst)
+
+
+def _of_pytorchs_channel(dockerfile: Dockerfile) -> Iterator[tuple[Step, Install]]:
+    """Each pinned torch that surely comes from PyTorch's own channel of conda, and the step: pytorch-cuda beside it is
+    of that one alone, and conda-forge, which builds for Pythons of its own choice, is not asked."""
+    cudas = [one for _, _, one in reached_installs(dockerfile) if one.manager == "conda" and one.name == "pytorch-cuda"]
+    for _, step, one in reached_installs(dockerfile):
+        mine = one.manager == "conda" and one.name == "torch" and one.sure and one.version and one.python
+        forge = any("forge" in channel for channel in one.channels)
+        if mine and not forge and one.channels and any(each.target == one.target for each in cudas):
+            yield step, one
 
 
 def _elsewhere(install: Install) -> bool:

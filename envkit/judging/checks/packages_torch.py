@@ -34,7 +34,7 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
     ours = any(one.name == "pytorch-cuda" and one.sure for one in packages.installs)  # of PyTorch's own channel alone
     skip_if(torch.method == "conda" and not ours, "conda itself chooses the Pythons that it builds torch for")
     version = need_release(torch, "the installer takes one that has a wheel")
-    misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
+    misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts, conda=ours)
     if misfit:
         yield error(misfit.message, torch.span, misfit.facts, misfit.fix)
 
