@@ -93,6 +93,7 @@ def test_later_files_are_of_other_owners(corpus: ModuleType) -> None:
         ("strange", 60),
         ("foreign", 60),
         ("again", 40),
+        ("plain", 40),
     ],
 )
 def test_files_of_owners_that_are_nowhere_else(corpus: ModuleType, half: str, least: int) -> None:
