@@ -554,6 +554,22 @@ def test_a_folder_is_looked_into_and_not_read(
 # -- a person's own command, and what is compiled
 
 
+@pytest.mark.parametrize(
+    ("gpus", "which"),
+    [(("all",), {"Count": -1, "DeviceIDs": []}), (("0", "2"), {"Count": 0, "DeviceIDs": ["0", "2"]})],
+)
+def test_an_engine_that_reads_no_cdi_gives_gpus_by_nvidias_runtime(
+    docker: FakeDocker, engine: DockerEngine, tmp_path: Path, gpus: tuple[str, ...], which: dict[str, Any]
+) -> None:
+    own = made(docker, tmp_path, Runtimes={"nvidia": {}})
+    asks = {"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **which}
+    docker.answers["GET /containers/c1/json"] = (200, {"HostConfig": {"DeviceRequests": [asks]}})
+    own.follow(IMAGE, ["make"], mounts={}, gpus=gpus, timeout_s=60, say=quiet)
+    own.run(IMAGE, [], payload=b"", gpus=gpus, timeout_s=60, say=quiet)
+    for body in asked(docker, "POST", "/containers/create")[::2]:
+        assert body["HostConfig"]["DeviceRequests"] == [asks] and body["HostConfig"]["Runtime"] == "nvidia"
+
+
 def test_a_persons_own_command_may_trace_itself(docker: FakeDocker, engine: DockerEngine, tmp_path: Path) -> None:
     docker.answers["GET /containers/c1/json"] = (200, {"HostConfig": {"DeviceRequests": [GPU]}})
     mounts = {"/m": (tmp_path, True), "/r": (tmp_path, False)}

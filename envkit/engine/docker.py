@@ -475,7 +475,8 @@ class DockerEngine:
         """Runs the payload in a container of its own, which is gone when this returns or raises.
 
         ``mounts`` are bound read-only, so the engine must run on this machine.  ``gpus`` enter as CDI devices of the
-        kind nvidia.com/gpu.  A container's exit code above 128 is returned as the negative number of the signal.
+        kind nvidia.com/gpu, or by NVIDIA's runtime where the engine reads no such device.  A container's exit code
+        above 128 is returned as the negative number of the signal.
         Raises UsageError if the image or a mount does not exist, CannotStart if the image has no such program, and
         Undecided if the engine has no such GPU, or if it goes away.
         """
@@ -518,7 +519,7 @@ class DockerEngine:
                     pids_limit=8192,
                     log_config=_no_log(),
                     mounts=bound,
-                    device_requests=_devices(gpus),
+                    **_devices(gpus, self._info),
                 )
                 own: dict[str, Any] = {"name": name, "entrypoint": "", "labels": {RUN_LABEL: "1"}}
                 if placed is not None:
@@ -675,7 +676,7 @@ class DockerEngine:
                 # Not a file of this machine: an engine elsewhere has none of them.
                 volumes_from=[f"{holder}:ro"],
                 mounts=bound,
-                device_requests=_devices(gpus),
+                **_devices(gpus, self._info),
             )
             variables = {**(placed.environment if placed else {}), **(env or {})}
             own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": variables}
@@ -831,9 +832,17 @@ def _mount(at: str, path: Path, writable: bool) -> docker.types.Mount:
     return docker.types.Mount(at, str(path.resolve()), "bind", read_only=not writable)
 
 
-def _devices(gpus: Sequence[str]) -> list[docker.types.DeviceRequest] | None:
+def _devices(gpus: Sequence[str], info: Mapping[str, Any]) -> dict[str, Any]:
+    """How GPUs are asked for.  By NVIDIA's runtime the request is that of `--gpus`, beside the runtime, which must be
+    named where it is set to work by CDI."""
+    if not gpus:
+        return {}
+    if docker_run.terms(info).gpus == "gpus":
+        which: dict[str, Any] = {"count": -1} if tuple(gpus) == ("all",) else {"device_ids": list(gpus)}
+        request = docker.types.DeviceRequest(capabilities=[["gpu"]], **which)
+        return {"device_requests": [request], "runtime": "nvidia"}
     devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
-    return [docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None
+    return {"device_requests": [docker.types.DeviceRequest(driver="cdi", device_ids=devices)]}
 
 
 def _no_core(rootless: bool) -> docker.types.Ulimit:

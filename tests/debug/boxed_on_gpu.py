@@ -1,5 +1,5 @@
-"""The programs of ``boxed_programs.py`` through `envkit debug --image` on a machine with a GPU, several containers at a
-time.
+"""The programs of ``boxed_programs.py`` and ``fused_programs.py`` through `envkit debug --image` on a machine with a
+GPU, several containers at a time.
 
 ``python tests/debug/boxed_on_gpu.py --image NAME --out evidence.json --made FOLDER`` with a Python that holds what
 envkit needs, under Podman or Docker Engine.  What the image lacks of torch and the CUDA toolkit is mounted (``--mount
@@ -24,7 +24,10 @@ from typing import Any
 from served_on_gpu import HERE, ROOT, asked, marked, recorded
 
 PROGRAM = HERE / "boxed_programs.py"
-OTHER = {"fused": HERE / "common_programs.py"}
+FUSED = HERE / "fused_programs.py"
+COMPILED = {"forward": "looked", "smoothed": "unchecked", "scaled": "sized", "shifted": "promised", "stepped": "shrunk",
+            "pruned": "declared"}  # fmt: skip
+OTHER = {"fused": HERE / "common_programs.py", **dict.fromkeys(COMPILED.values(), FUSED)}
 INSIDE = {"given": "typed", "__getitem__": "loading"}
 WAITS = "import torch, threading; torch.ones(1).to('{}'); threading.Event().wait()"
 OPTIONS: dict[str, list[str]] = {
@@ -47,6 +50,7 @@ OPTIONS: dict[str, list[str]] = {
     "asserted/fault": [],
     "mixed/fault": [],
     "crashed/fault": [],
+    **{f"{name}/{kind}": [] for kind in ("fault", "clean") for name in COMPILED.values()},
     "bounded/clean": ["--only", "memcheck"],
     "logged/clean": ["--only", "numbers"],
     "replaced/clean": ["--only", "numbers"],
@@ -60,7 +64,7 @@ OPTIONS: dict[str, list[str]] = {
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    return marked(PROGRAM, INSIDE)
+    return {**marked(PROGRAM, INSIDE), **marked(FUSED, COMPILED)}
 
 
 def main() -> int:

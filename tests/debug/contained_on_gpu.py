@@ -51,6 +51,7 @@ RUNGS: dict[str, tuple[list[str], list[str]]] = {  # options, and what Python is
     "slow": (["--slow"], [str(PROGRAM), "noise", "fault"]),
     "misaligned": (["--only", "core-dump", "--only", "launches"], own("misaligned", "fault")),
     "busy": (["--stage-timeout", "12"], ["-c", BUSY]),
+    "profiled": (["--stage-timeout", "50"], ["-c", BUSY]),  # as long as nsys takes to write its report
     # the packages and libraries of the next are mounted, and what is uncached is for an image without compute-sanitizer
     "package": ([], [str(HERE / "package.py"), "cpu", "/made/layer.pt2"]),
     "package-clean": (["--only", "as-is"], [str(HERE / "package.py"), "load", "/made/layer.pt2"]),
@@ -77,6 +78,7 @@ def main() -> int:
     parser.add_argument("--image", required=True)
     parser.add_argument("--mount", action="append", default=[])
     parser.add_argument("--engine", default="podman", choices=("podman", "docker"))
+    parser.add_argument("--how", default="CDI", help="how GPUs enter")
     parser.add_argument("--width", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--only", nargs="*", default=[])
@@ -88,7 +90,10 @@ def main() -> int:
     }
     version = subprocess.run(asks[given.engine], capture_output=True, text=True).stdout.split()[-1]
     kind = "Docker Engine" if given.engine == "docker" else "rootless Podman" if os.getuid() else "Podman"
-    said = {"python": ".".join(map(str, sys.version_info[:2])), "where": f"a container of {kind} {version} with CDI"}
+    said = {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "where": f"a container of {kind} {version} with {given.how}",
+    }
     said["where"] += ", one at a time" if given.width == 1 else f", {given.width} at a time"
     known: dict[str, Any] = {"kind": "debug", "schema": "envkit.evidence/1", "recorded": {**recorded(), **said}}
     known["rungs"] = {}
@@ -98,7 +103,14 @@ def main() -> int:
         left = end - time.monotonic()
         if left < 20 or (given.only and name not in given.only):
             return
-        told = contained(given.engine, given.image, given.mount, name, Path(scratch) / name, min(90.0, left - 5))
+        told = contained(
+            given.engine,
+            given.image,
+            given.mount,
+            name,
+            Path(scratch) / name,
+            min(150.0 if name == "profiled" else 90.0, left - 5),
+        )
         with lock:
             known["rungs"][name] = told
             given.out.write_text(json.dumps(known, indent=1))

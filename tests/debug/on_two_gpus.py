@@ -41,6 +41,7 @@ CASES: dict[str, tuple[str, ...] | None] = {
     "leaves": ("rank 1 came to its end",),
     "absent": ("rank 1 is at",),  # over gloo the other waits in init_process_group, over NCCL in DDP's first step
     "message": ("recv", "rank 0", "rank 1"),
+    "skips-apart": ("rank 0", "rank 1", "all_reduce"),
 }
 ALONE = ("frozen-apart", "frozen", "clean")
 
