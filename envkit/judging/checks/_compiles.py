@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 from envkit.dockerfile import cargo
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned, mounts
 from envkit.facts import Facts, PackageBuildRow
@@ -310,6 +311,62 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
     if command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
         return CudaBuildStep(span, "setup.py of an extension", stage, False, False, True)
     return None
+
+
+def asking_for_a_gpu(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[CudaBuildStep, bool]]:
+    """Every extension of torch that is made from its source and that makes CUDA code where torch finds a GPU, which
+    a build does not, or where it is forced to, with whether it is."""
+    clones: dict[int, Mapping[str, str]] = {}
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}), facts)
+        for step in stage.steps:
+            if step.name != "RUN" or any(flag.startswith("--device") for flag in step.flags):
+                continue
+            for at, command in enumerate(step.commands):
+                following = step.commands[at + 1].after if at + 1 < len(step.commands) else ""
+                name = _of_setup(command, facts, clones[index])
+                if name and command.sure and following != "||":
+                    made = CudaBuildStep(command.words[1].span, name, index, True, False, True, env=command.env)
+                    yield made, _forced(command)
+            owner = owners(step) if step.installs else None
+            for install in step.installs:
+                by = owner(install) if owner is not None else None
+                name = _source_of(install, facts, clones[index])
+                if by is not None and name and install.sure and not install.marker:
+                    place = install.span if install.span.path == step.span.path else step.span
+                    made = CudaBuildStep(install.span, name, index, True, False, True, env=by.env, at=place)
+                    yield made, _forced(by)
+
+
+def _forced(command: Command) -> bool:
+    """Whether a command asks for CUDA code in any of the ways that extensions of torch know."""
+    said = " ".join(word.text for word in command.words)
+    return _on(command.env.get("FORCE_CUDA", "")) or "FORCE_CUDA" in said or bool(re.search(r"--(?:force_)?cuda", said))
+
+
+def _of_setup(command: Command, facts: Facts, clones: Mapping[str, str]) -> str:
+    """The package that ``python setup.py`` builds in a clone and that needs a GPU for its CUDA code, else ""."""
+    args = command.args
+    if not (command.program.startswith("python") and args and posixpath.basename(args[0]) in _SETUPS):
+        return ""
+    if not {"install", "develop", "build_ext", "bdist_wheel"} & set(args[1:]) or not command.cwd:
+        return ""
+    build = _package_in(posixpath.join(command.cwd, posixpath.dirname(args[0])), clones, facts)
+    return build.name if build is not None and build.needs_gpu else ""
+
+
+def _source_of(install: Install, facts: Facts, clones: Mapping[str, str]) -> str:
+    """The package that an install surely builds from its source and that needs a GPU for its CUDA code, else ""."""
+    if not _may_compile(install) or install.manager == "poetry" or install.locked or "$" in install.url:
+        return ""
+    if install.find_links or install.index or install.extra_indexes or (install.url and not _LOCAL.match(install.url)):
+        return ""  # which may have a wheel
+    build = facts.package_builds.get(_name(install, facts, clones) if install.url else install.name)
+    if build is None or not build.needs_gpu or (build.repository_only and not install.url):
+        return ""
+    small = build.name == "mmcv" and allows("<2", install.version or "2") is True  # without its operators
+    return "" if small else build.name
 
 
 def _turned_off(build: PackageBuildRow, env: Mapping[str, str], said: str) -> bool:

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts, GpuPackageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit, without_headers
+from envkit.judging.checks._compiles import (
+    CudaBuildStep,
+    asking_for_a_gpu,
+    compiles,
+    has_compiler,
+    has_nvcc,
+    toolkit,
+    without_headers,
+)
 from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited
@@ -239,13 +247,66 @@ def _example(name: str) -> str:
 
 def _lent(dockerfile: Dockerfile, one: CudaBuildStep, variable: str) -> bool:
     """Whether a stage speaks of the variable in a way that its value is not known, or lends its RUNs a GPU."""
-    steps = [step for index in dockerfile.stages[one.stage].line for step in dockerfile.stages[index].steps]
+    place = one.at or one.span
+    steps = [
+        step
+        for index in dockerfile.stages[one.stage].line
+        for step in dockerfile.stages[index].steps
+        if index != one.stage or step.span.path != place.path or step.span.line <= place.line
+    ]  # what is set later comes too late
     words = (word.text for step in steps for command in step.commands for word in command.raw_words)
     return (
         any(variable in step.value for step in steps)
         or any(flag.startswith("--device") for step in steps for flag in step.flags)
         or any(variable in word for word in words)
     )
+
+
+# ---------------------------------------------------------------- extensions without CUDA
+
+
+def extension_without_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An extension of torch that the build makes from its source for an image with CUDA has its CUDA code.  Source: the
+    setup.py of each: CUDA code where torch.cuda.is_available(), or FORCE_CUDA=1."""
+    need_stages(dockerfile)
+    skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
+    torch = dockerfile.torch
+    skip_if(torch is not None and torch.cuda.value == "cpu", "torch is its build for the CPU")
+    asked = 0
+    told: set[str] = set()
+    for one, forced in asking_for_a_gpu(dockerfile, facts):
+        base = dockerfile.stages[one.stage].base
+        if base.family not in ("nvidia", "pytorch") or _JETSON.search(base.reference) or not base.sure:
+            continue
+        asked += 1
+        there = has_nvcc(dockerfile, one.stage, one.at or one.span)
+        build = facts.package_builds[one.what]
+        if forced or one.what in told or there.missing:
+            continue
+        told.add(one.what)
+        later = _set_later(dockerfile, "FORCE_CUDA", one)
+        evidence = {f"{one.what}: {build.note}": cited(build)}
+        if later is not None:
+            evidence["FORCE_CUDA is set after it"] = later.place
+        devel = "" if there.value else ", in a devel image, whose nvcc it takes"
+        yield warning(
+            f"{one.what} makes CUDA code where torch finds a GPU, and the build of an image finds none, so that it "
+            "runs on the CPU alone",
+            one.span,
+            evidence,
+            f"set FORCE_CUDA=1 and TORCH_CUDA_ARCH_LIST before it{devel}",
+        )
+    skip_if(not asked, "no extension that needs a GPU for its CUDA code is built from its source")
+
+
+def _set_later(dockerfile: Dockerfile, name: str, one: CudaBuildStep) -> Span | None:
+    """Where a later step of the stage sets a variable."""
+    place = one.at or one.span
+    for step in dockerfile.steps_of(one.stage):
+        for each in step.settings:
+            if each.name == name and (each.span.line, each.span.column) > (place.line, place.column):
+                return each.span
+    return None
 
 
 _JETSON = pattern(r"l4t|jetson|dustynv")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
+from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import forgiven, inside, need_stages
+from envkit.judging.checks._dockerfile import forgiven, inside, installs_of, need_stages
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
-from envkit.model import Finding, Severity
+from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
-from envkit.subjects.dockerfile import Command, Dockerfile, Step
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step
 
 # What makes the function `conda` in a shell; another shell of its own may do anything.
 _HOOK = pattern(r"conda\.sh|shell\.\w+\s+hook|shell\s+hook|/activate\b|BASH_ENV|mamba\.sh|bash\s+-\w*[il]")
@@ -231,3 +233,87 @@ def _sourced(dockerfile: Dockerfile, step: Step) -> bool:
     ubuntu = stack.said(dockerfile.base.os).startswith("ubuntu") and (step.user or "root") in ("root", "0")
     files = [each.args[0] for each in step.commands if each.words[0].text in (".", "source") and each.args]
     return any(not (ubuntu and _RC.search(file)) for file in files)
+
+
+# ---------------------------------------------------------------- an install that fails unseen
+
+_TORCHS_OWN = frozenset({"torch", "torchvision", "torchaudio", "pytorch"})
+_SHRUGS = frozenset({"true", ":", "echo", "printf"})
+
+
+def install_failure_ignored(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The build ends where torch, or what is compiled against it, cannot be installed.  Source: POSIX shell, "Lists":
+    the exit status of `a || b` is that of b where a fails."""
+    need_stages(dockerfile)
+    asked = 0
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            if step.name != "RUN":
+                continue
+            for at, (command, own) in enumerate(installs_of(step)):
+                one = next((each for each in (*own, *_listed(command, step)) if _matters(each, facts)), None)
+                if one is None or command.span.path != step.span.path:
+                    continue
+                asked += 1
+                how = _shrugged(step, at)
+                if not how or command.span in told:
+                    continue
+                told.add(command.span)
+                core = one.name in _TORCHS_OWN
+                yield found(
+                    f"where {one.name} cannot be installed the build goes on without it, for `{how}` follows",
+                    command.words[0].span,
+                    Severity.WARNING if core else Severity.NOTE,
+                    f"take `{how}` away"
+                    if core
+                    else f"take `{how}` away, or ask for {one.name} by an ARG, so that two builds are alike",
+                    {f"{one.name} is installed": one.span.place},
+                )
+    skip_if(not asked, "nothing here installs torch or what is compiled against it")
+
+
+def _listed(command: Command, step: Step) -> list[Install]:
+    """What the lists bring that an installer's command names."""
+    if not _INSTALLS.match(command.program):
+        return []
+    files = {posixpath.basename(arg) for arg in command.args}
+    return [
+        one for one in step.installs if one.span.path != step.span.path and posixpath.basename(one.span.path) in files
+    ]
+
+
+def _matters(one: Install, facts: Facts) -> bool:
+    """Whether it is torch, its kin, or a package that is compiled against torch."""
+    if one.constraint or one.marker or one.manager not in ("pip", "uv", "conda"):
+        return False
+    build = facts.package_builds.get(one.name)
+    return one.name in _TORCHS_OWN or (build is not None and build.torch)
+
+
+def _shrugged(step: Step, at: int) -> str:
+    """What lets the step go on where the command number ``at`` fails, "" where the build ends or another way is tried.
+
+    The exit status of `a && b || c` is that of c where a fails, unless b and c stand in brackets of their own.
+    """
+    later = step.commands[at + 1 :]
+    alone = not _GROUPS.search(_EXPANSION.sub("", step.value))
+    place = next((place for place, each in enumerate(later) if each.after != "&&" or not alone), None)
+    if place is None or later[place].after != "||":
+        return ""
+    first = later[place]
+    ends = first.program == "exit" and first.args[:1] == ("0",)
+    if not ends and first.program not in _SHRUGS:
+        return ""
+    # What follows in the same breath may end it all the same, or try another way.
+    beside = later[place + 1 : place + 4]
+    if any(each.program in ("exit", "false", "return", "kill") or _INSTALLS.match(each.program) for each in beside):
+        return ""
+    said = " ".join(word.raw for word in first.words)
+    return f"|| {said}" if len(said) <= _SHOWN else f"|| {said[:_SHOWN]}..."
+
+
+_INSTALLS = pattern(r"pip|uv|conda|mamba|micromamba|python")
+_EXPANSION = pattern(r"\$\{[^}]*\}|'[^']*'")
+_GROUPS = pattern(r"\(|\{\s|\b(?:if|for|while|until|case)\b|<<")
+_SHOWN = 40  # characters of a command that a sentence shows
