@@ -27,6 +27,8 @@ OPEN = (
     "capture-first-matmul", "cupy-no-cuda", "docker-pull", "shared-out-of-range", "u31-quoted-answer",
     "x34-header-of-another-version", "x34-report-in-toml",
     "b37-last-error-fails",
+    "c39-bins-label.compose",  # the words stand below the stack of a graph, which TensorFlow shows in its message
+    "c39-sft-oom",  # 2.6 GiB lie idle in pieces where 2 are asked for, and the GPU is nearly full: both are told
     "s29-amd-ring",  # the kernel of an AMD GPU says "timeout", and then that the GPU was reset
     "s29-image-well",  # the last line but one is a complaint of ls, and nothing says that it was to be so
     "s29-neighbour-evicted",  # why the peer was evicted, or that the peer went away: both are told
@@ -35,7 +37,7 @@ OPEN = (
 )  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
-ASIDE = ("last", "sight", "glance", "foreign", "abroad", "market")
+ASIDE = ("last", "sight", "foreign", "market")
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
 # ASIDE are still, and have what they were first given.
 LEAST = {
@@ -48,19 +50,20 @@ LEAST = {
     "further": (0.97, 0.97, 0.97),
     "last": (0.82, 0.82, 0.87),
     "sight": (0.96, 0.94, 0.97),
-    "glance": (0.91, 0.91, 0.97),
+    "glance": (0.97, 0.97, 0.97),
     "foreign": (0.95, 0.96, 0.97),
-    "abroad": (0.9, 0.9, 0.89),
     "market": (0.85, 0.87, 0.87),
+    "abroad": (0.97, 0.97, 0.97),
+    "noisy": (0.97, 0.97, 0.97),
     "newest": (0.92, 0.92, 0.9),
     "strange": (0.8, 0.73, 0.83),
     "common": (0.97, 0.97, 0.97),
     "endings": (0.92, 0.9, 0.85),
     "anew": (0.94, 0.94, 0.94),
 }
-# Least share of what is sure that is right; of "abroad" and "strange" it was less at first sight, and "endings" has
+# Least share of what is sure that is right; of "strange" it was less at first sight, and "endings" has
 # some of OPEN.
-LEAST_OF_SURE = {"endings": 0.84, "strange": 0.87, "abroad": 0.88}
+LEAST_OF_SURE = {"endings": 0.84, "strange": 0.87}
 
 
 @cache

@@ -23,7 +23,7 @@ _WITHOUT_GPU = (
     r"\bus(?:es|ing) (?:numpy|python|pytorch|triton|eager)\b|\b(?:using|on) (?:the )?cpu\b|\bdevice: ?cpu\b"
     r"|\b(?:staging|staged|copying|copied|going|sent) (?:through|via|over|by) the (?:host|cpu)\b"
 )
-_LEAVES_OUT = r"\bskip(?:ped|ping)?\b|\bpruned\b|\bset aside\b|\bleft out\b|\bignor(?:ed|ing)\b"
+_LEAVES_OUT = r"\bskip(?:ped|ping)?\b|\bpruned\b|\bset aside\b|\bleft out\b|(?<!exception )\bignor(?:ed|ing)\b"
 _GOES_ON = r"\bcontinu(?:e|es|ing)\b|\bgo(?:es|ing)? on\b|\bwent on\b"
 _WAITS = (
     r"\bwaiting (?:for|until)\b|\bnot (?:up|ready) yet\b|\bsleep(?:ing|s)? (?:for )?\d"

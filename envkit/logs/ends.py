@@ -17,8 +17,27 @@ ILL = re.compile(
     r"|timed? ?out\b(?! ?[=:]? ?\d)"
 )
 # counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
+NAMES = "".join(
+    rf"(?<!{name} )"
+    for name in (
+        "worker",
+        "rank",
+        "gpu",
+        "task",
+        "job",
+        "node",
+        "device",
+        "process",
+        "replica",
+        "shard",
+        "actor",
+        "part",
+    )
+)
+"""What stands before a number that is a name and no count: "worker 0 failed"."""
 ZERO = re.compile(
-    r"(?i)(?<![=:])\b(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
+    rf"(?i)(?<![=:])\b{NAMES}"
+    r"(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)"
     r"(?:_\w{1,20}[\"']?\s?[:=]|[\"']?\s?[:=]?)\s?0\b(?![.x]?\d)"
@@ -34,6 +53,8 @@ _BAD_END = re.compile(
     r"|\bdid not (?:come|start|load|fit|finish|complete|work|answer|respond|succeed)\b"
     r"|\bnot (?:available|supported|found)\b|\bmissing\b|\bHTTP/[\d.]{1,4}\"? 5\d\d\b|\| 5\d\d \|"
 )
+# how pytest sums up where tests failed, whatever it skipped
+_TESTS_FAILED = re.compile(r"=* ?(?:\d{1,6} \w{1,20}, ){0,3}[1-9]\d{0,6} failed\b.{0,200} in [\d.]{1,12}s")
 # words by which a program says that it will not go on, whatever else stands beside them
 _GIVES_UP = re.compile(
     r"(?i)\brefus(?:es|ed|ing) to (?!connect)|\bg(?:i(?:ves|ving)|ave) up\b|\bof no use\b|\bquitting\b|\bbailing out\b"
@@ -54,7 +75,7 @@ _MILD = re.compile(r"Unable to register \w{1,20} factory")
 # what who stops a service says first: what follows is of that
 ASKED = re.compile(
     r"(?i)\bexit request\b|\bStopping [\w@.-]{1,80}\.service\b|\basked to (?:stop|end|leave|quit|exit)\b"
-    r"|\b(?:stop|shutdown|exit|termination) (?:was |is )?requested\b"
+    r"|\b(?:stop|shutdown|exit|termination) (?:was |is )?requested\b|\b(?:fast|smart) shutdown request\b"
 )
 _OF_SERVICE = re.compile(r"(?:\d\d:\d\d:\d\d )?(?P<service>[\w.-]{1,60}) {0,40}\| ")
 _TAGGED = re.compile(
@@ -120,7 +141,8 @@ def bad_end(line: Line) -> bool:
     if _MILD.search(line.text):
         return False
     bad = bad_words(line.text) and MET.search(_NONE_OF.sub(" ", line.text)) is None
-    return bad or line.level == "fatal" or _GIVES_UP.search(line.text) is not None
+    bad = bad or line.level == "fatal" or _GIVES_UP.search(line.text) is not None
+    return bad or _TESTS_FAILED.match(line.text) is not None
 
 
 def in_passing(line: Line, behind: int) -> bool:

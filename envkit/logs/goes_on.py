@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from envkit.logs.again import AGAIN, RESOLVED
+from envkit.logs.again import AGAIN, MET, RESOLVED
 from envkit.logs.ends import (
     ANYHOW,
     ASKED,
@@ -108,7 +108,7 @@ _NUMBERED = re.compile(
     r"(?i)\b(\w{0,24}(?:worker|engine|process|replica|actor|server|child|instance|executor))[-_( #]{0,2}(\d{1,7})\b"
 )
 _ENDED = re.compile(r"(?i)\b(?:left|exit\w*|died|death|ended|gone|crash\w*|killed|fail\w*|status|code|rc)\b")
-_ASKED = 8  # last lines among which a service is asked to stop
+_ASKED = 12  # last lines among which a service is asked to stop
 # what says that there is no GPU to work with, and an exception that speaks of one
 _NO_GPU = ("cuda-init-no-device", "driver-too-old", "missing-shared-library", "torch-not-compiled-with-cuda")
 _ASKS_GPU = re.compile(
@@ -206,6 +206,27 @@ def carried_on(
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     begun = bool(line.level) or _begun(first, kept) or listed(line, len(line.text), after) > 0
     return begun and least == STEPS and steady(after) > STEADY
+
+
+def speaks_on(line: Line, name: str, lines: Iterable[Line]) -> bool:
+    """Whether a service that was started again speaks behind a line, and last of nothing bad."""
+    mine = sorted({each.number: each for each in lines if each.number > line.number and service(each) == name}.items())
+    mine = [(n, each) for n, each in mine if each.text.strip()]
+    bad = max((n for n, each in mine if ILL.search(each.text) or bad_end(each)), default=0)
+    return bool(name) and sum(n > bad and is_output(each) and not _closes(each) for n, each in mine) >= STEPS
+
+
+def is_met(line: Line, seen: FileSeen) -> bool:
+    """Whether a line says itself what is done about its error, or its service speaks on, and the log goes on with
+    nothing else that is bad."""
+    if speaks_on(line, service(line), seen.kept):
+        return True
+    if not (AGAIN.search(line.text) or MET.search(line.text)):
+        return False
+    kept = _kept(seen)
+    after = [each for n, each in kept.lines.items() if n > line.number and each.text != line.text]
+    good = sum(is_output(each) for each in after)
+    return good >= STEPS and not any(each.number in kept.bad for each in after)
 
 
 def left_open(
@@ -415,6 +436,8 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     known = {form for n, form in begins.items() if n < first.number} - {()}
     starts = [n for n, form in begins.items() if n > line.number and n >= last and form in known]
     start = max([*starts, *_next_runs(line, last, kept), *_said_anew(first, last, kept)], default=0)
+    if _announced_again(first, last, kept):
+        return True
     start = start or max(_to_be_again(first, line, last, kept), default=0)
     before = [each for n, each in kept.work.items() if n < first.number and n not in kept.bad]
     if start:
@@ -425,6 +448,16 @@ def begun_again(line: Line, first: Line, events: Iterable[Event], traces: Iterab
     if not any(each.signature.id == "elastic-exit" and each.line.number == last for each in events):
         return False
     return goes_on(before, [each for n, each in kept.work.items() if n > last and each.host == line.host]) >= STEADY
+
+
+def _announced_again(first: Line, last: int, kept: _Kept) -> bool:
+    """Whether who announced, behind its name and right above an error, what met it announces the next of that kind
+    below it, and then speaks last of something else that is not bad: it tried one value after another."""
+    above = kept.lines.get(first.number - 1)
+    tag, form = (tag_of(above.text), shape(above.text)) if above is not None else ("", ())
+    mine = [each for n, each in kept.work.items() if n > last and tag and tag_of(each.text) == tag]
+    again = [each.number for each in mine if form and shape(each.text) == form and above and each.text != above.text]
+    return bool(again) and mine[-1].number > again[-1] and not bad_end(mine[-1])
 
 
 def _to_be_again(first: Line, line: Line, last: int, kept: _Kept) -> list[int]:
@@ -513,13 +546,18 @@ class _Kept:
         self.last = max(self.lines, default=0)
 
     @cached_property
+    def asked(self) -> int:
+        """The line by which who runs a service asked it to stop; one behind the last where nobody did."""
+        last = list(self.lines)[-_ASKED:]
+        return min((n for n in last if ASKED.search(self.lines[n].text)), default=self.last + 1)
+
+    @cached_property
     def bad(self) -> frozenset[int]:
         """The numbers of lines that tell of something bad."""
-        asked = min((n for n in list(self.lines)[-_ASKED:] if ASKED.search(self.lines[n].text)), default=self.last + 1)
         return frozenset(
             n
             for n, each in self.lines.items()
-            if n < asked and (ILL.search(each.text) or bad_end(each)) and not EXIT_0.search(each.text)
+            if n < self.asked and (ILL.search(each.text) or bad_end(each)) and not EXIT_0.search(each.text)
         )
 
     @cached_property
@@ -572,7 +610,8 @@ class _Kept:
     @cached_property
     def verdict(self) -> int:
         """The last line that judges the whole as failed."""
-        found = (n for n, each in self.lines.items() if _VERDICT.search(ZERO.sub(" ", each.text)))
+        told = ((n, each) for n, each in self.lines.items() if n < self.asked)
+        found = (n for n, each in told if _VERDICT.search(ZERO.sub(" ", each.text)))
         return max(found, default=0)
 
 

@@ -17,6 +17,7 @@ from envkit.logs.ends import (
     ANYHOW,
     CLOSES,
     ILL,
+    NAMES,
     PARTS,
     STATUS_0,
     TRACKER,
@@ -39,7 +40,8 @@ _STATES = (
 _DONE = rf"(?:{_STATES}|written|saved|uploaded|built)"
 # counts that tell of the whole: nothing failed, as much was done as there was, or all of it
 _COUNTED = re.compile(
-    r"(?i)(?<![=:.])\b(?:0|no|zero) (?:\w{1,20} ){0,2}?(?:errors|fail(?:ed|ures)|crashes|unreachable|missing)\b"
+    rf"(?i)(?<![=:.])\b{NAMES}"
+    r"(?:0|no|zero) (?:\w{1,20} ){0,2}?(?:errors|fail(?:ed|ures)|crashes|unreachable|missing)\b"
     r"|\b0 error\b|\bjob-controller {1,20}Job completed$"
     r"|\b(?:errors?|fail(?:ed|ures?)(?: \w{1,20})?|(?:open|active|pending) \w{1,20})"
     r"[\"']?\s?[:=] ?(?:0|none)\b(?![.x]?\d)"

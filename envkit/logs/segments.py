@@ -19,6 +19,8 @@ _NAMED = (
      r"\s{0,4}(?P<name>[\w.-]{1,60}): (?:IGNORED FAIL|OK|SKIP)\b"),  # tox
     (r"nox > Running session (?P<name>\S{1,200})",
      r"nox > Session (?P<name>\S{1,200}) (?:was )?(?:successful|skipped)"),
+    (r"(?P<name>\S.{0,90}?)\.{3,}(?:\([\w ]{1,40}\))?Failed$", r"(?P<name>\S.{0,90}?)\.{3,}Passed$"),
+    # of pre-commit, run again
 )  # fmt: skip
 # the same of runners that tell the verdict behind what the test printed, without its name
 _UNNAMED = (
@@ -28,7 +30,7 @@ _UNNAMED = (
 )  # fmt: skip
 # parts of pytest's report, _pytest/terminal.py: of tests that passed, or that were to fail
 _AS_MEANT = re.compile(r"={3,} (?:XFAILURES|XPASSES|PASSES|warnings summary.{0,20}) ={3,}$")
-_REPORTED = re.compile(r"={3,} ")
+_SUMMED_UP = re.compile(r"={3,} (?:short test summary info|.{0,200} in [\d.]{1,12}s\b|(?:FAILURES|ERRORS) =)")
 # CTest, Source/CTest/cmCTestRunTest.cxx: each line of a test bears its number
 _CTEST = re.compile(
     r"\s{0,4}\d{1,6}/\d{1,6} Test {1,4}#(?P<name>\d{1,6}): .{1,300}(?: Passed |\*\*\*(?:Skipped|Not Run))"
@@ -79,6 +81,20 @@ _AT_END = re.compile(
     r"(?i)upload|artifact|report|\blogs?\b|notif|slack|cache|coverage|codecov|\b(?:cat|tail|ls|df|free|echo|dmesg|rm|curl)\b"
     r"|clean|down\b|stop\b|if:"
 )
+_IN_VAIN = re.compile(r"##\[error\]")
+_JOB_ENDS = re.compile(r"(?:.{0,120}Z )?(?:Post job cleanup\.|Cleaning up orphan processes)")
+# git bisect, which runs a test that is to fail again and again: how it begins each time, and what it finds
+_BISECTS = re.compile(r"running {1,2}'")
+_BISECTED = re.compile(r"[0-9a-f]{7,64} is the first '?\w+'? commit$")
+# npm, and what it says where all but what may be missing was installed
+_NPM = re.compile(r"> \S{1,200}@\d\S{0,60} \w{1,40}$|npm warn ", re.IGNORECASE)
+_NPM_DONE = re.compile(r"(?:added|removed|changed|up to date)\b.{0,120} packages?\b.{0,80} in [\d.]{1,8} ?m?s$")
+_NPM_FAILED = re.compile(r"npm (?:error|ERR!) ")
+# Ray, of a task that it begins again, and what it puts above the traceback
+_RAY_RETRIES = re.compile(r"[1-9]\d{0,5} retries remaining, so the task will be retried")
+_OF_RAY = re.compile(r"ray::|so the task will be retried")
+_EXCEPTION = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
+_RETRIES = re.compile(r".{0,40}Retrying \(Retry\(total=\d")  # urllib3, within pip
 # what the outermost frame says last of a run that it counts as good, whatever a part of it printed
 _GOOD = re.compile(
     r"(?:.{0,120} - Marking task as SUCCESS\b.{0,400}"
@@ -91,12 +107,14 @@ _HINTS = (
     "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
+    "##[group]Run", " commit\n", "...Failed", " package", "be retried", "Retry(total=",
     "Finished: SUCCESS", "##[error]", "BUILD SUCCESS", "Marking task as SUCCESS", "congratulations :)", "&&&& PASSED",
 )  # fmt: skip
 # a step of a build, its end, and the end of the build: a step that was done failed nothing that counts
 # (behind what a collector put there)
 _BUILD_STEP = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) \d{1,6}\.\d{1,3} ")
 _BUILD_DONE = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) DONE\b")
+_BUILD_ERROR = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) (?:ERROR|CANCELED)\b")
 _BUILT = re.compile(
     r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
 )
@@ -122,7 +140,16 @@ def silent(seen: FileSeen, told: Iterable[Line] = ()) -> set[int]:
         return set(range(1, seen.lines + 1))
     found = {number for begin, end in _judged(lines) for number in range(begin, end + 1)}
     known = dict(sorted((lines | {line.number: line for line in told}).items()))
-    for begin, end in (*_of_tap(known), *_rebuilt(known)):
+    known |= {line.number: line for line in (*seen.near, *seen.loud)}
+    known = dict(sorted(known.items()))
+    for begin, end in (
+        *_of_tap(known),
+        *_rebuilt(known),
+        *_built(known),
+        *_of_job(known),
+        *_framed(known),
+        *_as_meant(known),
+    ):
         found.update(range(begin, end + 1))
     for part in parts:
         found.update(_shown(dict(sorted(part.items()))))
@@ -165,10 +192,7 @@ def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
                 yield begun, number
                 begun = 0
     yield from _went_past(lines)
-    yield from _built(lines)
     yield from _may_fail(lines)
-    for begin in (n for n, line in lines.items() if _AS_MEANT.match(line.text)):
-        yield begin, min((n for n, line in lines.items() if n > begin and _REPORTED.match(line.text)), default=begin)
     task = made = 0
     stopped = any(_STOPPED.match(line.text) for line in lines.values())
     for number, line in lines.items():
@@ -253,11 +277,52 @@ def _may_fail(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
             yield first, failed
 
 
+def _of_job(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """The steps of a workflow before its last one where none failed, and all where the job came to its end."""
+    begun = [n for n, line in lines.items() if _RUN.search(line.raw)]
+    if begun and not any(_IN_VAIN.search(line.raw) for line in lines.values()):
+        ended = max((n for n, line in lines.items() if _JOB_ENDS.match(line.raw)), default=0)
+        yield begun[0], ended if ended > begun[-1] else begun[-1] - 1
+
+
+def _as_meant(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What pytest shows of tests that passed or were to fail: it does so behind what it shows of those that failed."""
+    for begin in (n for n, line in lines.items() if _AS_MEANT.match(line.text)):
+        yield begin, min((n for n, line in lines.items() if n > begin and _SUMMED_UP.match(line.text)), default=begin)
+
+
+def _told_below(number: int, lines: Mapping[int, Line]) -> int:
+    """The last line of the traceback that stands below a line, with gaps where its frames are not kept."""
+    for n, line in lines.items():
+        if n > number and _EXCEPTION.match(line.text):
+            return n
+        if n > number and not (line.text[:1].isspace() or _OF_RAY.search(line.text)):
+            break
+    return number
+
+
+def _framed(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What was tried on the way to what was looked for: runs of a bisection, optional packages of npm, an index."""
+    found = max((n for n, line in lines.items() if _BISECTED.match(line.text)), default=0)
+    yield min((n for n, line in lines.items() if _BISECTS.match(line.text)), default=found + 1), found
+    done = max((n for n, line in lines.items() if _NPM_DONE.match(line.text)), default=0)
+    if done and not any(_NPM_FAILED.match(line.text) for line in lines.values()):
+        yield from ((n, n) for n, line in lines.items() if n > done and _NPM.match(line.text))
+        yield min((n for n, line in lines.items() if _NPM.match(line.text)), default=done + 1), done
+    for number, line in lines.items():
+        if _RAY_RETRIES.search(line.text):
+            yield number, _told_below(number, lines)
+    installed = max((n for n, line in lines.items() if _INSTALLED.match(line.text)), default=0)
+    yield from ((n, n) for n, line in lines.items() if n < installed and _RETRIES.match(line.raw))
+
+
 def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """The steps of a build that were done, and all before the line that says that an image or a rollout is there."""
     done = {found["name"] for line in lines.values() if (found := _BUILD_DONE.match(line.raw))}
-    for number, line in lines.items() if done else ():
-        if (of := _BUILD_STEP.match(line.raw)) and of["name"] in done:
+    failed = {found["name"] for line in lines.values() if (found := _BUILD_ERROR.match(line.raw))}
+    for number, line in lines.items() if done or failed else ():
+        of = _BUILD_STEP.match(line.raw)
+        if of and (of["name"] in done or (failed and of["name"] not in failed)):
             yield number, number
     end = max((number for number, line in lines.items() if _BUILT.match(line.text)), default=0)
     if end:

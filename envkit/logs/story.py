@@ -18,7 +18,7 @@ The rules, in their order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -231,12 +231,13 @@ class Story:
 def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None) -> Story:
     """The story of what was read."""
     parts = [_without_source(part) for part in readings]
-    lines = {seen.name: seen.lines for part in parts for seen in part.files}
+    whole = {seen.name: seen for part in parts for seen in part.files}
     ignored = [
         trace
         for part in parts
         for trace in part.tracebacks
-        if is_ignored(trace) and lines[trace.line.file] > trace.line.number - trace.first.number + 1
+        if is_ignored(trace, whole[trace.line.file])
+        and whole[trace.line.file].lines > trace.line.number - trace.first.number + 1
     ]
     files = tuple(without(seen, ignored) for part in parts for seen in part.files)
     order = {seen.name: index for index, seen in enumerate(files)}
@@ -300,6 +301,8 @@ def _without_source(reading: Reading) -> Reading:
     known: dict[str, list[Line]] = {}
     for event in reading.events:
         known.setdefault(event.line.file, []).append(event.line)
+    for trace in reading.tracebacks:
+        known.setdefault(trace.line.file, []).extend((trace.first, trace.line))
     mute = {seen.name: numbers for seen in reading.files if (numbers := silent(seen, known.get(seen.name, ())))}
     many = len({event.category for event in reading.events if event.role is Role.ROOT}) >= _MANY
     if not code and not passed and not tested and not cited and not greeted and not mute and not many:
@@ -347,10 +350,22 @@ def _without_source(reading: Reading) -> Reading:
     listed = _listed(events)
     events = tuple(replace(each, role=Role.ADVICE) if each in listed else each for each in events)
     files = tuple(
-        replace(seen, loud=tuple(line for line in seen.loud if seen.name not in code and not talks(line)))
+        replace(seen, loud=() if seen.name in code else tuple(_loud(seen, mute.get(seen.name, ()), talks)))
         for seen in reading.files
     )
     return Reading(files, events, traces)
+
+
+def _loud(seen: FileSeen, mute: Collection[int], talks: Callable[[Line], bool]) -> Iterator[Line]:
+    """The loud lines of a file that are no talk; of lines that differ in numbers the reader keeps the first, so in the
+    place of one that the frame takes out of the account stands the next of its kind."""
+    for line in seen.loud:
+        if not talks(line):
+            yield line
+        elif line.number in mute:
+            form = re.sub(r"\d+", "0", line.text)
+            later = (each for each in (*seen.near, *seen.tail) if each.number > line.number and not talks(each))
+            yield from [each for each in later if re.sub(r"\d+", "0", each.text) == form][:1]
 
 
 def _listed(events: Iterable[Event]) -> list[Event]:

@@ -121,7 +121,8 @@ _WORKS = 5  # lines
 _BROKEN_AT, _BROKEN_BELOW = 60, 140  # characters of a line that was broken there
 # the first of a table, but for what Kubernetes tells of a Pod
 _COLUMN = re.compile(
-    r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)\s{0,8}[\w.:/-]{1,40} {2,}(?=\S)"
+    r"(?!.{0,60}\b(?:Warning|Normal) {2,}|\s{0,16}(?:Message|Reason|Error|Exit Code):)"
+    r"\s{0,8}(?:[\w.:/-]{1,40} {2,}|\d{1,9}\|)(?=\S)"
 )
 _OF_TREE = re.compile(
     r"\s{0,8}[\u2502 ]{0,40}[\u251c\u2514\u2570]\S{0,3}\s?[\u2716\u2717\u2718x]"
@@ -129,6 +130,14 @@ _OF_TREE = re.compile(
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _MESSAGE = 5  # lines of a message, behind its first, in which it says what was met
+_UNRAISABLE = re.compile(r"Exception ignored (?:in|on|while)\b|Error in atexit\._run_exitfuncs:")
+_JAVA_THREAD = re.compile(r"Exception in thread \"(?!main\")[^\"]{1,200}\" [\w.$]{3,200}")
+_UNPLACED = re.compile(
+    r"\bFailedScheduling\b|\b\d{1,6}/\d{1,6} nodes are available\b|\bFailed(?:Mount|AttachVolume|CreatePodSandBox)\b"
+    r"|\b(?:Err)?Image\w{0,4}Pull|\bFailed to pull image\b"
+)
+_POD = re.compile(r"\bpod/([a-z\d.-]{1,200})")
+_STARTED = re.compile(r"\bStarted container\b")
 _PANICKED = re.compile(r"thread '.{0,80}' (?:\(\d{1,10}\) )?panicked at \S")  # of Rust
 _FATAL = re.compile(r"(?i)\W{0,4}fatal error\b")  # what the line below it says more of
 _HEADS = re.compile(r"(?i)(?:\w{1,20} ){0,3}(?:error|stderr|failure|cause|reason|caused by):\s?$")
@@ -368,7 +377,7 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return True
     if did_without(event, events, traces, seen):
         return True
-    if died_later(event, events, traces, seen):
+    if died_later(event, events, traces, seen) or _of_thread(event, seen) or _placed(event, seen):
         return True
     general = (session_went_on, went_on_as_before, is_row, replaced_by, works_anew, open_end, served_later, concluded)
     if of_kill(event, events, traces, seen) or (
@@ -379,6 +388,29 @@ def _survived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return _handled(event, events, traces, seen)
     ways = (_started_again, _stepped_on, _outlived, _handled, _met, _child_outlived, _ended_well)
     return any(asked(event, events, traces, seen) for asked in ways)
+
+
+def _of_thread(event: Event, seen: FileSeen) -> bool:
+    """Whether an exception ended a thread of Java that is not its first, and the program wrote on.
+
+    Source: OpenJDK, ThreadGroup.uncaughtException; the virtual machine ends with its last thread.
+    """
+    if event.role is not Role.ROOT or not _JAVA_THREAD.match(event.line.text):
+        return False
+    after = {line.number: line for line in seen.kept if line.number > event.line.number}
+    rest = [line for _, line in sorted(after.items()) if not re.match(r"\s|Caused by: ", line.text)]
+    bad = any(ILL.search(line.text) or bad_end(line) for line in rest)
+    return not bad and any(is_output(line) and not CLOSES.search(line.text) for line in rest)
+
+
+def _placed(event: Event, seen: FileSeen) -> bool:
+    """Whether a Pod was started after all for which Kubernetes had no node, no volume or no image at first: it starts
+    a container only when it has all of them."""
+    if event.role is not Role.ROOT or not _UNPLACED.search(event.line.raw):
+        return False
+    pod = _POD.search(event.line.raw)
+    later = (line for line in seen.kept if line.number > event.line.number and _STARTED.search(line.raw))
+    return any((found := _POD.search(line.raw)) is None or pod is None or found[1] == pod[1] for line in later)
 
 
 def _is_last_word(line: Line, traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -560,7 +592,7 @@ def overcome(
         return False
     last = max([met, *(other.line.number for other in roots)])
     # of lines that are equal the reader makes one event
-    rest = [each for n, each in sorted(after.items()) if n > last and each.text != line.text]
+    rest = [each for n, each in sorted(after.items()) if n > last and _shape(each.text) != _shape(line.text)]
     rest = [each for each in rest if not OVERCOME.search(each.text)]
     bad = any(ILL.search(each.text) or bad_end(each) for each in rest)
     return bool(rest) and not bad and is_output(rest[-1])
@@ -841,11 +873,15 @@ def without_complaints(seen: FileSeen, end: GoodEnd) -> FileSeen:
     return replace(seen, head=kept(seen.head), tail=kept(seen.tail), near=kept(seen.near), loud=loud)
 
 
-def is_ignored(trace: Traceback) -> bool:
-    """Whether Python only printed it and went on: an exception of a finalizer, or of a logger that could not write.
+def is_ignored(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether Python only printed it and went on: an exception of a finalizer or of what is done at the end, or of a
+    logger that could not write.
 
-    Source: CPython Python/errors.c (PyErr_WriteUnraisable) and Lib/logging (Handler.handleError).
+    Source: CPython Python/errors.c (PyErr_WriteUnraisable), Modules/atexitmodule.c, Lib/logging (Handler.handleError).
     """
+    above = (line.text for line in seen.kept if 0 < trace.first.number - line.number <= 1)
+    if any(_UNRAISABLE.match(text) for text in above):
+        return True
     first = trace.frames[0] if trace.frames else None
     return first is not None and (
         first.function.rpartition(".")[2] == "__del__"

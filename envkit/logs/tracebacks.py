@@ -66,6 +66,7 @@ class _Open:
 # in a message of several lines, the one that says what is wrong
 # of a compiler that says below its own exception which one it met (torch/_dynamo/exc.py)
 _INNER = re.compile(r"\bgot [\w.]{1,80}(?:Error|Exception)\(")
+_HEADING = re.compile(r":$|\b\d{1,4} validation errors? for \w")  # of a message whose words stand below
 _TELLS = re.compile(r"(?i)error|mismatch|missing|unexpected|undefined|cannot")
 
 
@@ -208,7 +209,7 @@ class Tracebacks:
             if plain or not near:
                 self._finish(stream)
             return OTHER
-        if (not done.message[0] or done.message[0].endswith(":")) and (
+        if (not done.message[0] or _HEADING.search(done.message[0])) and (
             done.telling is None or not _TELLS.search(done.telling.text)
         ):
             done.telling = line if done.telling is None or _TELLS.search(plain) else done.telling

@@ -45,7 +45,7 @@ HELD_OF = 3  # one program of so many is set aside, by the hash of its name
 _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
     "u31-": "common", "v32-": "sight", "w33-": "glance",
-    "x34-": "newest", "y35-": "endings", "z36-": "strange", "b37-": "anew", "c38-": "foreign",
+    "x34-": "newest", "y35-": "endings", "z36-": "strange", "b37-": "anew", "c38-": "foreign", "d40-": "noisy",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
@@ -351,7 +351,7 @@ def keep(path: Path, tag: str) -> int:
         rows[id] = row_of(id, name, entry)
     LIST.write_text("".join(json.dumps(rows[id]) + "\n" for id in sorted(rows)))
     parts = Counter(row["part"] for row in rows.values())
-    aside = sum(parts[each] for each in ("further", "last", "sight", "glance", "foreign"))
+    aside = sum(parts[each] for each in ("last", "sight", "foreign"))
     print(f"{len(rows)} texts, of which {aside} are set aside")
     return 0
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, unquoted
 from envkit.logs.causes._tracebacks import fatal
-from envkit.logs.ends import (
-    service,
-)
+from envkit.logs.ends import service
+from envkit.logs.goes_on import speaks_on
 from envkit.logs.records import FileSeen, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 
@@ -33,6 +32,7 @@ def first_to_end(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """
     for lines in map(_of_file, story.files):
         ends = [(line, found) for line in lines if (found := _ENDED.match(line.text))]
+        ends = [(line, found) for line, found in ends if not speaks_on(line, found["name"], lines)]
         if not ends:
             continue
         line, first = ends[0]
