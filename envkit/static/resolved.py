@@ -7,7 +7,7 @@ Of the index nothing is taken for granted: what cannot be asked is said, and is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,7 +204,7 @@ class ByIndex:
         excluded = {one.name for one in held.values() if not one.version and one.name not in firm}
         before = self.before
         newest = max(row.glibc for row in self.facts.oses if row.glibc is not None)
-        place = TargetPlatform(target, machine, glibc or newest, indexes=self._indexes(first))
+        place = TargetPlatform(target, machine, glibc or newest, indexes=self._indexes(first, wanted))
         flags = list(dry_run.flags_of(first.manager, first.options, sorted(names)))
         for url in first.find_links:
             if variant_of(url) or "torch_stable" in url:
@@ -236,14 +236,14 @@ class ByIndex:
         since, until = (self.facts.milestone(name).release for name in ("ngc-holds-torch", "ngc-constraints-empty"))
         return since <= month[1] < until
 
-    def _indexes(self, one: Install) -> Indexes:
+    def _indexes(self, one: Install, beside: Sequence[Install]) -> Indexes:
         extra = [*one.extra_indexes]
         backend = next((o.split("=", 1)[1] for o in one.options if o.startswith("--torch-backend=")), "")
         if backend and backend != "auto":
             extra.insert(0, f"https://download.pytorch.org/whl/{backend}")
         extra += [f"https://download.pytorch.org/whl/{found}" for url in one.find_links if (found := variant_of(url))]
-        if any("torch_stable" in url for url in one.find_links) and one.local:
-            extra.append(f"https://download.pytorch.org/whl/{one.local}")
+        if any("torch_stable" in url for url in one.find_links):
+            extra += [f"https://download.pytorch.org/whl/{each.local}" for each in beside if each.local]
         own = dry_run.access(one.index) if one.index else None
         return Indexes(own, tuple(dry_run.access(url) for url in dict.fromkeys(extra)))
 
