@@ -80,7 +80,7 @@ def test_the_stages_end_where_the_cause_is_known() -> None:
 
 
 def test_no_twin_was_blamed_but_one_that_hardly_computes() -> None:
-    """Its sixty kernels take a third of its step of 1.7 ms."""
+    """Its sixty kernels are short beside its step of 1.7 ms."""
     blamed = [name for name in RECORD["runs"] if name.endswith("/clean") and report(name)["verdict"] != "clean"]
     assert blamed == ["fetching/clean"] and "the GPU has nothing to do in 61%" in report("fetching/clean")["cause"]
 
@@ -324,6 +324,73 @@ def test_the_companion_tells_which_line_a_copied_kernel_is_from(tmp_path: Path) 
     assert [tuple(pair) for pair in event["lines"]] == [(9, 5), (10, 6), (11, 7), (13, 9), (14, 10)]
     fault = replace(learned.fault(kernel="add_bias"), place=CodeLocation("add_bias", COPY, 13))
     assert kernels.original(fault, done.events).place == CodeLocation("add_bias", str(own), 9)
+
+
+FUSED = """
+async_compile = AsyncCompile()
+
+# kernel path: /tmp/torchinductor_root/pa/x.py
+# Topologically Sorted Source Nodes: [near, add], Original ATen: [aten.index, aten.add]
+# Graph fragment:
+#   %arg0_1 : Tensor "f32[8]" = PlaceHolder[target=arg0_1]
+#   %index : [num_users=1] = call_function[target=torch.ops.aten.index.Tensor](args = (%arg0_1,))
+#   %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%index, 1))
+#   return %add
+triton_poi_fused_add_0 = async_compile.triton('triton_poi_fused_add_0', '''
+def triton_poi_fused_add_0(x):
+    pass
+''', device_str='cuda')
+
+def call(args):
+    triton_poi_fused_add_0.run(args)
+"""
+VIRTUALIZED = """
+from types import SimpleNamespace
+def node(name, line):
+    return SimpleNamespace(name=name, stack_trace=f'  File "/w/x.py", line {line}, in near\\n    code\\n')
+V = SimpleNamespace(graph=SimpleNamespace(graph=SimpleNamespace(nodes=[node("index", 4), node("add", 5)])))
+"""
+
+
+@pytest.mark.parametrize(("compiles", "lines"), [(True, [4, 5]), (False, [5])])
+def test_of_a_kernel_that_torch_compile_made_the_lines_are_told_that_it_made_it_of(
+    tmp_path: Path, compiles: bool, lines: list[int]
+) -> None:
+    """From torch's cache there is the last alone."""
+    written = tmp_path / "written.py"
+    written.write_text(FUSED)
+    packages = {**INDUCTOR, **({"torch/_inductor/virtualized.py": VIRTUALIZED} if compiles else {})}
+    loads = "from torch._inductor import codecache\n" + "import torch._inductor.virtualized\n" * compiles
+    loads += f"map = [(1, None), (17, {STACK!r}), (30, 'other')]\n"
+    loads += f"codecache.PyCodeCache.load_by_key_path('k', {str(written)!r}, map)\n"
+    command = test_debug.python(tmp_path, installed(tmp_path, packages) + loads)
+    done = job.run(LocalMachine(), command, tmp_path / "run", budget_s=300)
+    (event,) = (event for event in done.events if event["event"] == "fused")
+    assert [frame[1] for frame in event["frames"]] == lines and event["kernel"] == "triton_poi_fused_add_0"
+    fault = replace(learned.fault(kernel="triton_poi_fused_add_0"), place=CodeLocation("f", COPY, 13))
+    said = told.sentence(kernels.original(fault, done.events), ())
+    assert f" in what torch.compile made of /w/x.py:{', '.join(map(str, lines))} in near" in said
+    assert f"see at /w/x.py:{lines[0]} that" in told.fix(kernels.original(fault, done.events))
+
+
+STACK = '  File "/w/x.py", line 5, in near\n    code\n'
+EVAL_FRAME = "def _fn(word):\n    return int(word)\n"
+REPLACED = """
+from torch._dynamo import eval_frame
+own = lambda: eval_frame._fn("x")
+def calls():
+    own()
+calls()
+"""
+
+
+def test_a_frame_that_torch_compile_put_in_a_functions_place_is_left_out(tmp_path: Path) -> None:
+    """It stands at the function's first line, as a lambda does."""
+    packages = {"torch/__init__.py": "", "torch/_dynamo/__init__.py": "", "torch/_dynamo/eval_frame.py": EVAL_FRAME}
+    command = test_debug.python(tmp_path, installed(tmp_path, packages) + REPLACED)
+    done = job.run(LocalMachine(), command, tmp_path / "run", budget_s=300)
+    (event,) = (event for event in done.events if event["event"] == "exception")
+    assert [frame[2] for frame in event["frames"]] == ["<module>", "calls", "_fn"]
 
 
 def test_a_program_whose_copied_kernels_are_gone_is_left_alone(tmp_path: Path) -> None:

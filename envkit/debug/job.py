@@ -59,7 +59,8 @@ class Event(TypedDict, total=False):
     """What the companion writes down: a process that starts, a child that ended, an exception, a launch (``captured``:
     into a graph), one that CUDA refused (``how``: its answer), a copy that nobody waits for (``how``: "back" to the
     CPU or "there"), a CUDA graph that is made (``how``: what torch's cache is on for), a kernel's source (``file`` in
-    the run's folder), one that torch.compile copied (``lines``: of the copy and of ``file``), the tensors of a line
+    the run's folder), one that torch.compile copied (``lines``: of the copy and of ``file``) or
+    made ("fused", ``frames``: of what), the tensors of a line
     that failed, a call of torch whose numbers are not finite."""
 
     event: Required[str]

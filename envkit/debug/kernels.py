@@ -74,8 +74,8 @@ def sources(ran: CommandRun) -> tuple[Source, ...]:
 
 
 def original(fault: Fault, events: Sequence[Event]) -> Fault:
-    """A fault in a Triton kernel that torch.compile copied, at the line of the program's that it copied; any other as
-    it is."""
+    """A fault in a Triton kernel that torch.compile copied, at the line of the program's that it copied; one in a
+    kernel that it made, with the lines that it made it of; any other as it is."""
     if not stacks.is_generated(fault.place.file):
         return fault
     name = fault.kernel.partition("(")[0]
@@ -84,6 +84,8 @@ def original(fault: Fault, events: Sequence[Event]) -> Fault:
             line = dict(event.get("lines", ())).get(fault.place.line)
             if line:
                 return replace(fault, place=CodeLocation(fault.place.function, event["file"], line))
+        if event["event"] == "fused" and event.get("kernel") == name:
+            return replace(fault, fused=stacks.frames(event.get("frames", ())))
     return fault
 
 

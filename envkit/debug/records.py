@@ -69,6 +69,7 @@ class Fault:
     ``problem`` is one of "out of bounds", "misaligned", "race", "uninitialized", "barrier", "assert", "other".
     ``access`` is "read", "write" or "atomic", ``size`` its bytes, 0 where unknown.  ``other`` is the second access of a
     race.  ``python`` are frames of Python that led to the launch, the innermost last; ``count`` how often it was told.
+    ``fused`` are the lines of the program's that torch.compile made the kernel of.
     """
 
     tool: str
@@ -87,6 +88,7 @@ class Fault:
     host: tuple[str, ...] = ()
     sure: bool = True
     count: int = 1
+    fused: tuple[PythonFrame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ def category(fault: Fault) -> str:
 
 def at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
     """Behind a kernel's name, where in its source the fault is."""
+    if fault.fused:
+        return f" in what torch.compile made of {_fused(fault)}"
     if not kernels.compiled_on_the_way(fault, sources):
         return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
     made = kernels.made(fault, python, sources)
@@ -67,7 +69,19 @@ def at(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -
     return said + (f", compiled at {made.maker.place} in {made.maker.function}" if made and made.maker else "")
 
 
+def _fused(fault: Fault) -> str:
+    """The lines that a kernel was made of, those of one function together."""
+    functions: dict[tuple[str, str], list[str]] = {}
+    for frame in fault.fused:
+        lines = functions.setdefault((frame.file, frame.function), [])
+        if str(frame.line) not in lines:
+            lines.append(str(frame.line))
+    return " and of ".join(f"{file}:{', '.join(lines)} in {name}" for (file, name), lines in functions.items())
+
+
 def _where(fault: Fault, python: Sequence[PythonFrame], sources: Sequence[Source]) -> str:
+    if fault.fused:
+        return fault.fused[0].place
     if not kernels.compiled_on_the_way(fault, sources):
         return fault.place.where or f"`{fault.kernel}`"
     made = kernels.made(fault, python, sources)

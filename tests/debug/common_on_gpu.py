@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from served_on_gpu import HERE, asked, recorded
+from served_on_gpu import HERE, asked, marked, recorded
 
 PROGRAM = HERE / "common_programs.py"
 NAMES = (
@@ -37,14 +36,7 @@ OPTIONS = {
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    found: dict[str, list[int]] = {}
-    name = ""
-    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
-        if defined := re.match(r" *def (\w+)", line):
-            name = INSIDE.get(defined[1], defined[1])
-        if line.endswith("# here"):
-            found.setdefault(name, []).append(number)
-    return found
+    return marked(PROGRAM, INSIDE)
 
 
 def command(name: str, kind: str, place: str) -> list[str]:

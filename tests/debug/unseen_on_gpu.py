@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from served_on_gpu import marked
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -57,16 +58,8 @@ def asked(name: str, how: str, folder: Path, limit_s: float) -> dict[str, Any]:
 
 def lines() -> dict[str, list[int]]:
     """By program, the lines that are marked in its source."""
-    found: dict[str, list[int]] = {}
-    text = (HERE / "unseen_programs.py").read_text()
     inside = {"_checked": "errors", "_augmented": "collate", "forward": "windowed", "keep": "hooks"}
-    name = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if defined := re.match(r" *def (\w+)", line):
-            name = inside.get(defined[1], defined[1])
-        if line.endswith("# here"):
-            found.setdefault(name, []).append(number)
-    return found
+    return marked(HERE / "unseen_programs.py", inside)
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, ModuleType, TracebackType
+    from types import CodeType, FrameType, ModuleType, TracebackType
 
 FOLDER = "ENVKIT_DEBUG_FOLDER"
 LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
@@ -145,10 +145,19 @@ def tell(event: str, said: dict[str, Any]) -> None:
 def stack(frame: FrameType | None) -> list[list[Any]]:
     """The frames from ``frame`` outwards, as file, line and function, the innermost last."""
     found: list[list[Any]] = []
+    inner: CodeType | None = None
     while frame is not None and len(found) < _FRAMES:
-        found.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
-        frame = frame.f_back
+        if not _stands_in(frame.f_code, frame.f_lineno, inner):
+            found.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
+        inner, frame = frame.f_code, frame.f_back
     return found[::-1]
+
+
+def _stands_in(code: CodeType, line: int, inner: CodeType | None) -> bool:
+    """Whether a frame, which calls ``inner``, is of the code that torch.compile put in the place of a function: it
+    stands at the function's first line whatever it does, so the line that calls it tells more."""
+    ours = inner is not None and inner.co_filename.endswith("/torch/_dynamo/eval_frame.py")
+    return ours and line == code.co_firstlineno and code.co_name != "<module>"
 
 
 def _forked() -> None:
@@ -166,9 +175,10 @@ def _watch_exceptions() -> None:
     def told(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> dict[str, Any]:
         frames: list[list[Any]] = []
         while trace is not None:
-            code = trace.tb_frame.f_code
-            frames.append([code.co_filename, trace.tb_lineno, code.co_name])
-            trace = trace.tb_next
+            code, inner = trace.tb_frame.f_code, trace.tb_next
+            if not _stands_in(code, trace.tb_lineno, inner.tb_frame.f_code if inner else None):
+                frames.append([code.co_filename, trace.tb_lineno, code.co_name])
+            trace = inner
         try:
             message = str(error)[:_TEXT]
         except Exception as fault:  # the program's own words, which may fail as it does

@@ -5,7 +5,8 @@ goes to ``source-DIGEST.cu``, and an event "source" says where it came from.  Wh
 are compiled with their lines, which changes no code.
 
 torch.compile copies a Triton kernel of the program's into a file of its cache, beside a comment that names the file and
-line it is from; an event "copied" says which line of the copy is which of the program's.
+line it is from; an event "copied" says which line of the copy is which of the program's.  Of a kernel that it made
+itself, an event "fused" has the lines of the program's that went into it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,17 @@ LINES = "ENVKIT_DEBUG_LINES"
 _LINE_INFO = "-lineinfo"
 _MOST = 300
 _MOST_BYTES = 2 << 20
+_MOST_LINES = 8  # of one kernel
 _COPY = re.compile(  # torch, inductor's wrappers
     r"^# Original path: (?P<file>[^\n]+):(?P<line>\d+)\n\w+ = async_compile\.triton\('(?P<kernel>\w+)',\s*"
     r"(?P<text>'''.*?''')",
     re.M | re.S,
 )
+_MADE = re.compile(  # the same, of a kernel that it made: the comments above it name the operations of its graph
+    r"(?P<said>(?:^# [^\n]*\n)*)^(?P<kernel>triton_\w+) = async_compile\.triton\(", re.M
+)
+_NODE = re.compile(r"^#   %(\w+) : [^\n]*= call_\w+\[", re.M)
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)\n')
 _COMPILERS = {  # by module, the function that is given the text, and its parameter of options
     "cupy.cuda.compiler": ("_compile_module_with_cache", "options"),
     "torch.cuda._utils": ("_nvrtc_compile", "nvcc_options"),
@@ -111,7 +118,7 @@ def wrap_copies(module: ModuleType) -> None:
 
     def load_by_key_path(cls: Any, key: Any, path: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            _tell_copies(str(path))
+            _tell_copies(str(path), named.get("linemap", arguments[0] if arguments else None) or ())
         except Exception as error:  # the program is to run whatever becomes of its companion
             sys.stderr.write(f"envkit: a copied kernel was not looked at: {type(error).__name__}: {error}\n")
         return original(cls, key, path, *arguments, **named)
@@ -119,18 +126,41 @@ def wrap_copies(module: ModuleType) -> None:
     setattr(loader, "load_by_key_path", classmethod(load_by_key_path))  # noqa: B010 - mypy knows no such attribute
 
 
-def _tell_copies(path: str) -> None:
+def _tell_copies(path: str, linemap: Any) -> None:
     if path in _Here.seen or len(_Here.seen) >= _MOST or _Here.tell is None:
         return
     _Here.seen.add(path)
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read(_MOST_BYTES)
+    _tell_fused(text, [(int(line), str(stack or "")) for line, stack in linemap])
     for found in _COPY.finditer(text):
         copy = str(ast.literal_eval(found["text"])).split("\n")
         with open(found["file"], encoding="utf-8", errors="replace") as file:
             own = file.read(_MOST_BYTES).split("\n")
         lines = _same(copy, own, int(found["line"]), found["kernel"])
         _Here.tell("copied", {"kernel": found["kernel"], "file": found["file"], "lines": lines})
+
+
+def _tell_fused(text: str, linemap: list[tuple[int, str]]) -> None:
+    """The lines of each kernel: those of its graph's operations while it is compiled; of one that comes from torch's
+    cache the one that ``linemap`` has for its launch, which is the last."""
+    graph = getattr(getattr(sys.modules.get("torch._inductor.virtualized"), "V", None), "graph", None)
+    nodes = getattr(getattr(graph, "graph", None), "nodes", ())
+    stacks = {str(node.name): str(node.stack_trace or "") for node in nodes}
+    for found in _MADE.finditer(text):
+        kernel = found["kernel"]
+        told = [stacks.get(name, "") for name in _NODE.findall(found["said"])]
+        if not any(told) and (launch := re.search(rf"^ +{kernel}\.run\(", text, re.M)):
+            line = text.count("\n", 0, launch.start()) + 1
+            told = [stack for first, stack in linemap if first <= line][-1:]
+        frames: list[list[Any]] = []
+        for stack in told:
+            each = [[file, int(line), name] for file, line, name in _FRAME.findall(stack)]
+            own = [frame for frame in each if "/site-packages/" not in frame[0]] or each
+            if own and own[-1] not in frames:
+                frames.append(own[-1])
+        if frames and _Here.tell is not None:
+            _Here.tell("fused", {"kernel": kernel, "frames": frames[:_MOST_LINES]})
 
 
 def _same(copy: list[str], own: list[str], first: int, kernel: str) -> list[list[int]]:
