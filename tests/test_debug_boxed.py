@@ -25,7 +25,7 @@ from test_debug_novel import again
 from envkit import debug
 from envkit.debug import corefile, job, kernels, numbers, stages, told
 from envkit.debug.job import LocalMachine
-from envkit.debug.records import CodeLocation, Verdict
+from envkit.debug.records import CodeLocation, PythonFrame, Verdict
 from envkit.debug.stages import StagePlan
 
 HERE = Path(__file__).parent
@@ -374,6 +374,17 @@ def test_of_a_kernel_that_torch_compile_made_the_lines_are_told_that_it_made_it_
 
 
 STACK = '  File "/w/x.py", line 5, in near\n    code\n'
+
+
+def test_a_launch_out_of_what_torch_compile_made_is_told_at_the_line_that_calls_it() -> None:
+    dynamo = PythonFrame("/opt/torch/_dynamo/eval_frame.py", 1024, "_fn")
+    calls, made = PythonFrame("/w/x.py", 73, "calls"), PythonFrame("/w/x.py", 57, "near")
+    fault = replace(learned.fault(kernel="k"), place=CodeLocation("k", COPY, 13))
+    fault = replace(fault, python=(calls, dynamo, made, dynamo))
+    assert kernels.original(fault, []).python == (calls, dynamo, dynamo)
+    assert kernels.original(replace(fault, python=(calls, dynamo, made)), []).python[-1] == made
+
+
 EVAL_FRAME = "def _fn(word):\n    return int(word)\n"
 REPLACED = """
 from torch._dynamo import eval_frame

@@ -377,8 +377,9 @@ def _raised(ran: CommandRun) -> tuple[PythonFrame, ...]:
 
 def _learn_sanitizer(session: _Session, name: str, ran: CommandRun) -> str:
     text = _log(ran)
-    found = tuple(kernels.original(each, ran.events) for each in sanitizer.faults(text, name))
     state = session.state
+    events = (*state.first.events, *ran.events)  # the first run compiled what later ones have from torch's cache
+    found = tuple(kernels.original(each, events) for each in sanitizer.faults(text, name))
     session.state = replace(state, faults={**state.faults, name: found})
     worst = sanitizer.worst(found)
     if worst:

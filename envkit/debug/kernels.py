@@ -78,6 +78,8 @@ def original(fault: Fault, events: Sequence[Event]) -> Fault:
     kernel that it made, with the lines that it made it of; any other as it is."""
     if not stacks.is_generated(fault.place.file):
         return fault
+    if (python := stacks.uncompiled(fault.python)) != tuple(fault.python):
+        fault = replace(fault, python=python)
     name = fault.kernel.partition("(")[0]
     for event in events:
         if event["event"] == "copied" and event.get("kernel") == name and event.get("file"):

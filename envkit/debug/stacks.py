@@ -79,6 +79,17 @@ def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:
     return next((frame for frame in reversed(frames) if is_own(frame)), frames[-1] if frames else None)
 
 
+def uncompiled(frames: Sequence[PythonFrame]) -> tuple[PythonFrame, ...]:
+    """A stack without frames of code that torch.compile put in a function's place, which stand at its first line: those
+    between two frames of its own."""
+    inside = [frame.file.endswith("/torch/_dynamo/eval_frame.py") for frame in frames]
+    return tuple(
+        frame
+        for at, frame in enumerate(frames)
+        if inside[at] or not (at and inside[at - 1] and inside[at + 1 : at + 2] == [True])
+    )
+
+
 def replays(frames: Sequence[PythonFrame]) -> bool:
     """Whether a stack is that of the replay of a CUDA graph, whose kernels were launched at another line."""
     return any(each.function == "replay" and each.file.endswith("torch/cuda/graphs.py") for each in frames)
