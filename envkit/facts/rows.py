@@ -682,8 +682,7 @@ class SdistRow(Sourced):
 
     ``on_index`` is False where the package index has another project of that name, or none; with ``wheels`` it has
     wheels too, which are taken unless a source is asked for.  ``apart`` says that they hold a pyproject.toml, so that
-    each pip since 19 builds them so, and not the newest ones alone.  ``commits`` are those of the repository that are
-    named in addresses and lack it too.
+    each pip builds them so.  ``commits`` are those of addresses that lack it, ``beside`` what else they import.
     """
 
     name: str
@@ -693,6 +692,7 @@ class SdistRow(Sourced):
     wheels: bool
     apart: bool
     commits: tuple[str, ...]
+    beside: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,7 +365,8 @@ def _source_of(install: Install, facts: Facts, clones: Mapping[str, str]) -> str
     build = facts.package_builds.get(_name(install, facts, clones) if install.url else install.name)
     if build is None or not build.needs_gpu or (build.repository_only and not install.url):
         return ""
-    small = build.name == "mmcv" and allows("<2", install.version or "2") is True  # without its operators
+    # What has a twin with -full holds its operators itself from its second release on alone.
+    small = f"{build.name}-full" in facts.package_builds and allows("<2", install.version or "2") is True
     return "" if small else build.name
 
 

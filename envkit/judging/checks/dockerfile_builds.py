@@ -57,6 +57,10 @@ def sdist_build_fails(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
                     ):
                         told.add(one.span)
                         yield _fails(one, row, apart)
+                    lacked = "" if apart else _lacked(one, row, before, base, (*steps[:number], step))
+                    if one.span not in told and lacked:
+                        told.add(one.span)
+                        yield _lacks_beside(one, row, lacked)
                 if (
                     "torch" in one.builds
                     and one.manager == "pip"
@@ -99,6 +103,49 @@ def _fails(one: Install, row: SdistRow, apart: str) -> Finding:
         one.span,
         {apart: one.span.place, f"{one.name} needs {row.lacks}": cited(row)},
         fix,
+    )
+
+
+# Packages of Debian's and Ubuntu's that bring no Python package which a setup.py may import.
+_NO_PYTHONS = pattern(
+    r"python3(?:\.\d+)?(?:-(?:pip|dev|venv|setuptools|wheel|distutils|minimal|full|tk))?|git|git-lfs|wget|curl|vim|nano"
+    r"|build-essential|gcc.*|g\+\+.*|ninja-build|cmake|ffmpeg|unzip|zip|ca-certificates|tmux|htop|less|sudo|pkg-config|aria2"
+    r"|lib(?:gl1|glib2\.0-0|gl1-mesa-glx|sm6|xext6|xrender1|xrender-dev|gomp1|sndfile1|aio-dev|ssl-dev|jpeg-dev|png-dev)"
+)
+# Ubuntu's whose python3-wheel and python3-setuptools come without the package packaging; later ones require it.
+_WITHOUT_PACKAGING = frozenset({"ubuntu20.04", "ubuntu22.04"})
+# Not setuptools, whose releases of today lend theirs to whoever imports it.
+_REQUIRES_NONE = abi.FAMILY | options.names("pip wheel uv ninja numpy cmake psutil pybind11 einops")
+
+
+def _lacked(one: Install, row: SdistRow, before: Sequence[Install], base: Base, steps: Sequence[Step]) -> str:
+    """What a package that is built among the installed ones imports and surely does not find there, else ""."""
+    among = any(option.startswith("--no-build-isolation") for option in one.options) and one.manager == "pip"
+    plain = base.family in ("os", "nvidia") and base.sure and not base.digest
+    if not (among and plain and stack.said(base.os) in _WITHOUT_PACKAGING and one.prefix in ("/usr", "/usr/local")):
+        return ""
+    if any(step.unread or (step.name in ("COPY", "ADD") and _foreign(step)) for step in steps):
+        return ""
+    if any(word in step.value for step in steps for word in ("get-pip", "venv ", "conda", "--target", "--root")):
+        return ""
+    for each in before:
+        known = _NO_PYTHONS.fullmatch(each.name) if each.manager == "apt" else each.name in _REQUIRES_NONE
+        if not known or each.url:
+            return ""
+    return next((name for name in row.beside if all(each.name != name for each in before)), "")
+
+
+def _foreign(step: Step) -> bool:
+    return step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+
+
+def _lacks_beside(one: Install, row: SdistRow, lacked: str) -> Finding:
+    return error(
+        f"{one.name}{one.specifier} imports {lacked} while it is built among the installed packages, and nothing "
+        "before installs it, so that the build ends here",
+        one.span,
+        {f"{one.name} imports {lacked}": cited(row)},
+        f"install {lacked} before, with setuptools, wheel and ninja",
     )
 
 
