@@ -147,7 +147,8 @@ def _verdict(found: Explanation, color: bool, width: int) -> Iterator[str]:
     known = is_known(found)
     word = "FOUND" if known else "UNDECIDED"
     sure = f"{sureness(found.confidence)}, {found.confidence:.2f}"
-    lines = wrapped(_one_line(f"{word}: {found.title}; cause: {found.cause} ({sure})"), width, rest="  ")
+    cause = "" if found.cause == "unknown" else f"; cause: {found.cause}"
+    lines = wrapped(_one_line(f"{word}: {found.title}{cause} ({sure})"), width, rest="  ")
     yield _painted(word, "1;31" if known else "1;33", color) + lines[0].removeprefix(word)
     yield from lines[1:]
     yield from wrapped(_one_line(found.because), width, "  ", "  ")

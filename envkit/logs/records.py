@@ -279,7 +279,8 @@ class Hypothesis:
 
     ``evidence`` are the lines to be quoted, the root first.  ``because`` is one sentence with the observed values.
     ``decide_by`` says what would prove it or refute it.  ``over`` are categories that this one explains away, such as
-    the cuBLAS error that follows a device-side assertion.  ``fix`` and ``next`` replace the failure's own where given.
+    the cuBLAS error that follows a device-side assertion.  ``title``, ``fix`` and ``next`` replace
+    the failure's own where given.
     """
 
     category: str
@@ -291,6 +292,7 @@ class Hypothesis:
     fix: str = ""
     next: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

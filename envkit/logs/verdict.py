@@ -155,7 +155,7 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         category=best.category,
         cause=best.cause,
         confidence=round(sure, 2),
-        title=known.title,
+        title=best.title or known.title,
         because=best.because + (_AMD_SAYS if amd else ""),
         evidence=_evidence(best, story),
         timeline=_timeline(best, story),

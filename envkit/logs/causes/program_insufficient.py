@@ -33,6 +33,7 @@ from envkit.logs.survived import (
     went_on,
     works_again,
 )
+from envkit.records import replace
 
 _EXIT = re.compile(
     r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |[Ee]xited with (?:exit )?code )(?P<exit>-?\d+)"
@@ -314,7 +315,7 @@ def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
                 f"the whole is told to have ended well ({shortened(story.well[0].text)}), with what was reported before"
             )
             decide = "how the program ended: its exit code"
-            yield Hypothesis(OPEN, "unknown", Strength.LIKELY, story.well, why, decide)
+            yield _good(Strength.LIKELY, story.well, why, decide)
         return
     told = [*(event.line for event in story.roots), *(trace.line for trace in story.tracebacks)]
     told += filter(speaks, story.files[0].loud)
@@ -327,7 +328,14 @@ def ended_well(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     why = f"the log ends well ({shortened(last[0].text)}), so the program survived what it reported before that"
     over = {event.category for event in story.roots if event.category}
     decide = "how the program ended: its exit code"
-    yield Hypothesis(OPEN, "unknown", Strength.DECISIVE, (last[0],), why, decide, over=tuple(sorted(over)))
+    yield replace(_good(Strength.DECISIVE, (last[0],), why, decide), over=tuple(sorted(over)))
+
+
+def _good(strength: Strength, lines: tuple[Line, ...], why: str, decide: str) -> Hypothesis:
+    """That nothing failed in the end: there is nothing to be mended, and no earlier part of the log to be asked for."""
+    fix = "none for the end of this log; read what it reported before that only if it should not come at all"
+    looks = ("the exit code of the program, if the log does not show it",)
+    return Hypothesis(OPEN, "unknown", strength, lines, why, decide, fix, looks, title="the log ends well")
 
 
 def stopped_as_asked(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -341,7 +349,8 @@ def stopped_as_asked(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if end is not None and not any(speaks(line) and not _IN_ORDER.search(line.text) for line in after):
         why = f"the program was asked to end, and did so in order: {shortened(end.text)}"
         decide = "who asked it to end, if nobody meant to"
-        yield Hypothesis(OPEN, "unknown", Strength.LIKELY, (orders[0].line, end), why, decide, over=(INNOCENT,))
+        good = _good(Strength.LIKELY, (orders[0].line, end), why, decide)
+        yield replace(good, over=(INNOCENT,), title="the program ended as it was asked to")
 
 
 def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -427,7 +436,8 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     ends = (line for seen in story.files for line in seen.tail if _UNIT_ENDED.search(line.text))
     last = tuple(ends)[:2] or last
     why = "no line tells of a failure"
-    yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
+    found = Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
+    yield replace(found, title="the log tells of no failure")
 
 
 def _began(story: Story) -> bool:
