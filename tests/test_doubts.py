@@ -16,7 +16,7 @@ from envkit import facts
 from envkit.judging import doubts, judge, pages
 from envkit.model import Outcome, Report, Result, Severity, Subject
 
-UNREAD = "RUN pip install --no-cache-dir -r there.txt\n"
+UNREAD = "RUN python3 -m fetch && pip install --no-cache-dir -r there.txt\n"
 MOVING = "FROM registry.example/team/base:latest\n"
 PRIVATE = "FROM registry.example/team/base:7\n"
 PLAIN = "FROM python:3.11-slim-bookworm\n"

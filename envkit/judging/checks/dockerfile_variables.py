@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from envkit.judging.checks._dockerfile import forgiven, need_stages, reached
 from envkit.judging.checks._outcomes import found, skip_if
@@ -72,12 +73,18 @@ def _nobody_sets(name: str, dockerfile: Dockerfile, index: int, step: Step, base
         return False
     if _SETS_OTHERS.search(step.value) or any(name in flag for flag in step.flags):
         return False
-    if re.search(rf"\b{name}\+?=|\bfor\s+{name}\b|:?=\s*\$\({name}\)", step.value):
+    if re.search(rf"\b{name}\+?=|\bfor\s+{name}\b|:?=\s*\$\({name}\)", _run_texts(dockerfile.text)):
         return False
     stage = dockerfile.steps_of(index)
     return not any(one.name == name for each in stage for one in each.settings) and not any(
         each.name == "SHELL" or (each.name == "RUN" and "/etc/environment" in each.value) for each in stage
     )
+
+
+@lru_cache(maxsize=4)  # asked for each variable of a file
+def _run_texts(text: str) -> str:
+    """The lines of a Dockerfile but for those that set its own variables: RUNs, with their here-documents."""
+    return "\n".join(line for line in text.splitlines() if not re.match(r"(?i)\s*(?:ARG|ENV)\s", line))
 
 
 def _never(dockerfile: Dockerfile, name: str, word: Word, command: Command, lenient: bool) -> Finding:
