@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from envkit.dockerfile import options, system
 from envkit.dockerfile.files import NOWHERE
+from envkit.dockerfile.pythons import within
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import mounts
 from envkit.judging.checks import _cuda_stack as stack
@@ -341,7 +342,8 @@ def install_list_missing(dockerfile: Dockerfile) -> Iterator[Finding]:
         for number, step in enumerate(steps):
             for at, command, lost in _lists_of_nobody(step):
                 asked += 1
-                if command.span in told or forgiven(step, at) or _may_put(steps[:number], step.commands[:at]):
+                full = posixpath.normpath(posixpath.join("/", command.cwd, lost.path))
+                if command.span in told or forgiven(step, at) or _may_put(full, steps[:number], step.commands[:at]):
                     continue
                 told.add(command.span)
                 yield error(
@@ -371,10 +373,17 @@ def _lists_of_nobody(step: Step) -> Iterator[tuple[int, Command, Unread]]:
                 break
 
 
-def _may_put(before: Sequence[Step], commands: Sequence[Command]) -> bool:
-    """Whether a step may put a file there in a way that the text does not show."""
+_A_FILE = pattern(r".*\.(?:txt|in|toml|cfg|ini|py|sh|lock|ya?ml|json|md|whl)")
+
+
+def _may_put(path: str, before: Sequence[Step], commands: Sequence[Command]) -> bool:
+    """Whether a step may put the file at ``path`` there in a way that the text does not show: a submodule, which a
+    checkout of the project may lack, among them."""
     for step in before:
         copy = step.copy
+        if copy is not None and within(path, posixpath.normpath(copy.target)):
+            if not all(_A_FILE.fullmatch(source) for source in copy.sources):
+                return True
         names = {posixpath.basename(source) for source in copy.sources} if copy is not None else set()
         if copy is not None and (copy.source_stage is not None or copy.image) and not names <= {"uv", "uvx"}:
             return True
