@@ -381,9 +381,9 @@ def _may_put(path: str, before: Sequence[Step], commands: Sequence[Command]) -> 
     checkout of the project may lack, among them."""
     for step in before:
         copy = step.copy
-        if copy is not None and within(path, posixpath.normpath(copy.target)):
-            if not all(_A_FILE.fullmatch(source) for source in copy.sources):
-                return True
+        above = copy is not None and within(path, posixpath.normpath(copy.target))
+        if copy is not None and above and not all(_A_FILE.fullmatch(source) for source in copy.sources):
+            return True
         names = {posixpath.basename(source) for source in copy.sources} if copy is not None else set()
         if copy is not None and (copy.source_stage is not None or copy.image) and not names <= {"uv", "uvx"}:
             return True
