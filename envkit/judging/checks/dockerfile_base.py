@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.facts.rows import OsLifeRow
-from envkit.judging.checks._dockerfile import need_stages
+from envkit.judging.checks._dockerfile import need_stages, reached
 from envkit.judging.checks._outcomes import error, found, skip_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Severity
@@ -48,6 +48,28 @@ def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         message = _moving(base, dockerfile, facts)
         if message:
             yield warning(message, base.span, {base.reference: base.span.place}, _pin(base))
+    told: set[str] = set()
+    for _, step in reached(dockerfile):
+        image = step.copy.image if step.copy is not None else ""
+        why = _moving_copy(image) if image and image not in told else ""
+        if step.copy is not None and why:
+            told.add(image)
+            yield warning(
+                f"{image}, out of which files are copied, {why}",
+                step.copy.span,
+                {image: step.copy.span.place},
+                f"name the version that was tested, `--from={image.rpartition(':')[0] or image}:VERSION`",
+            )
+
+
+def _moving_copy(image: str) -> str:
+    """Why what is copied out of an image may be another one tomorrow; a name alone may be that of a build context."""
+    name, _, tag = image.rpartition("/")[2].partition(":")
+    if "@" in image or re.search(r"[$<{]", image) or not ("/" in image or tag):
+        return ""
+    if not tag:
+        return f"has no tag, so each build takes whatever {name} is newest"
+    return "has a tag that moves with each release" if tag in ("latest", "edge", "main", "nightly") else ""
 
 
 def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:

@@ -304,7 +304,10 @@ def _allowed(row: RefusedRow, step: Step) -> bool:
 
 def _meets(row: RefusedRow, one: Install) -> bool:
     """Whether the release that pip takes is the one that refuses, and no other index may have another."""
-    if one.index or one.extra_indexes or one.find_links or "--no-index" in one.options or "$" in one.specifier:
+    mirror = bool(row.newest) and re.search(r"/simple/?$", one.index) is not None  # which has what the index itself has
+    if (one.index and not mirror) or one.extra_indexes or one.find_links:
+        return False
+    if "--no-index" in one.options or "$" in one.specifier:
         return False
     return not one.specifier or (row.newest == "" and not one.url) or allows(one.specifier, row.newest) is True
 

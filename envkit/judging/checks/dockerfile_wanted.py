@@ -436,11 +436,12 @@ def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts
     held = since <= month[1] < until and not any("constraint" in text.lower() for text in texts)
     for one in order:
         kept = {"--no-deps", "--target", "--prefix"} & one.options or apart(one.prefix)
-        plain = one.sure and one.version and not (one.url or one.constraint or one.locked or one.marker or one.local)
-        if kept or not plain or one.manager not in _FROM_INDEX:
+        plain = one.sure and not (one.url or one.constraint or one.locked or one.marker or one.local)
+        newest = "" if one.version or one.specifier or one.index else _newest_beside(one, facts)
+        if kept or not plain or not (one.version or (newest and not held)) or one.manager not in _FROM_INDEX:
             continue
-        row = facts.torch_need(one.name, one.version)
-        made = () if row is not None else facts.torches_of(one.name, one.version)
+        row = facts.torch_need(one.name, one.version or newest)
+        made = () if row is not None else facts.torches_of(one.name, one.version or newest)
         wanted = row.torch or "" if row is not None else f"=={made[0]}" if len(made) == 1 else ""
         if not wanted or allows(wanted, old) is not False:
             continue
@@ -454,12 +455,13 @@ def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts
             severity, so = Severity.WARNING, f", so {one.manager} puts another in its place"
             so += ", or refuses where the image's constraints hold that one" if one.manager == "pip" else ""
         yield found(
-            f"{one.name} {one.version} asks for torch{wanted}, and {base.reference} holds NVIDIA's torch {old}{so}",
+            f"{one.name} {one.version or newest} asks for torch{wanted}, and {base.reference} holds NVIDIA's torch "
+            f"{old}{so}",
             one.span,
             severity,
             f"leave {one.name} to the image, install it with --no-deps if it fits, or start from a base without torch",
             {
-                f"{one.name} {one.version} asks for torch{wanted}": because,
+                f"{one.name} {one.version or newest} asks for torch{wanted}": because,
                 f"torch {old}": f"{base.span.place}, {base.torch.via}",
             },
         )
@@ -467,6 +469,25 @@ def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts
 
 
 _MONTH = pattern(r"(\d{2}\.\d{2})-py3")
+# What NVIDIA's images hold builds of, so that only who renews it gets another.  Source: NVIDIA, PyTorch release notes.
+_IN_NVIDIAS = options.names(
+    "torchvision torchaudio torchtext torchdata flash-attn transformer-engine triton apex lightning"
+)
+
+
+def _newest_beside(one: Install, facts: Facts) -> str:
+    """The release that pip takes of a name alone, "" where it keeps the image's, or where none is known."""
+    if one.name in _IN_NVIDIAS and not {"--upgrade", "--force-reinstall"} & one.options:
+        return ""
+    needs = facts.torch_needs_of.get(one.name, ())
+    last = facts.last_release(one.name, one.python)
+    if last or needs:
+        return last or needs[-1].until
+    pairs = [row for row in facts.torches if row.default and getattr(row, one.name, None)] if one.name in _MATES else []
+    return str(getattr(pairs[-1], one.name)[-1]) if pairs else ""
+
+
+_MATES = ("torchvision", "torchaudio")
 
 
 def _excluding(
