@@ -479,15 +479,12 @@ def _newest_beside(one: Install, facts: Facts) -> str:
     """The release that pip takes of a name alone, "" where it keeps the image's, or where none is known."""
     if one.name in _IN_NVIDIAS and not {"--upgrade", "--force-reinstall"} & one.options:
         return ""
+    if last := facts.last_release(one.name, one.python):
+        return last
+    if not _lives(one, facts):
+        return ""
     needs = facts.torch_needs_of.get(one.name, ())
-    last = facts.last_release(one.name, one.python)
-    if last or needs:
-        return last or needs[-1].until
-    pairs = [row for row in facts.torches if row.default and getattr(row, one.name, None)] if one.name in _MATES else []
-    return str(getattr(pairs[-1], one.name)[-1]) if pairs else ""
-
-
-_MATES = ("torchvision", "torchaudio")
+    return needs[-1].until if needs else ""
 
 
 def _excluding(
