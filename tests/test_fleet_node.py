@@ -209,6 +209,7 @@ def test_a_node_that_is_stopped_leaves_no_process(tmp_path: Path, number: signal
     running = start(tmp_path / "run", "n1", PYTHONPATH=str(inner))
     assert comes(lambda: list((tmp_path / "run").glob("beats/*")))
     assert comes((inner / "sitecustomize.py.hangs").exists)
+    time.sleep(1)  # who is killed before it has said which process it started, microseconds after that, leaves it
     running.send_signal(number)
     ((code, _, _),) = ended(running)
     assert code == (130 if number == signal.SIGTERM else -9)

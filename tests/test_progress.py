@@ -176,6 +176,16 @@ def test_the_live_line_is_written_ten_times_a_second_at_most() -> None:
     assert 9 <= len(said) <= 12
 
 
+def test_a_step_that_begins_right_after_another_word_is_shown_at_once() -> None:
+    clock = Clock()
+    said: list[str] = []
+    progress = Progress(said.append, clock=clock)
+    for line in ("#5 [a 1/2] COPY x /x", "#5 DONE 0.0s", "#6 [a 2/2] RUN sleep 5"):
+        clock.now += 0.001
+        progress.line(line)
+    assert said[-1] == "[a 2/2] RUN sleep 5" and isinstance(said[-1], Live)
+
+
 BUILD = """
     import sys
     from pathlib import Path

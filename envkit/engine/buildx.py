@@ -89,10 +89,12 @@ class Progress:
         if not step.shown and str(step.came):
             step.shown = True
             self._open_now[number] = step
-        self._show()
+        if self._clock() - self._written >= _WRITTEN_EVERY_S:
+            self._show()
 
     def _show(self) -> None:
-        if not self._open_now or self._clock() - self._written < _WRITTEN_EVERY_S:
+        """Says what runs; at once where a step begins or ends, for the next word of it may be minutes away."""
+        if not self._open_now:
             return
         self._written = self._clock()
         steps = list(self._open_now.values())
