@@ -22,6 +22,7 @@ _CREDENTIALS = pattern(r"//[^/@]*@")
 _REFERENCE = pattern(r"git\+\w+://(?:[^/@]*@)?([^@#]*)(?:@([^#]*))?(?:#.*)?")
 # What puts a clone at another state than the one it was made with, or says which one is meant.
 _SETTING = frozenset({"checkout", "reset", "switch", "worktree", "fetch", "pull", "revert", "bisect", "rev-parse"})
+_NOTHING = "nothing comes out of a git repository"
 _MANY = 3  # repositories that one sentence names
 
 
@@ -42,6 +43,9 @@ def unpinned_clone(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     asked = 0
     told: set[Span] = set()  # stages that are FROM one another share their steps
     made: dict[int, list[Span]] = {}  # by line, where the build surely compiles for CUDA or torch
+    steps = [step for index in dockerfile.reachable for step in dockerfile.stages[index].steps]
+    comes = any(cloned(each) for step in steps for each in step.commands)
+    skip_if(not comes and not any(one.url[:4] == "git+" for step in steps for one in step.installs), _NOTHING)
     for one in compiles(dockerfile, facts):
         place = one.at or one.span
         if one.sure and not one.asks:
@@ -57,7 +61,7 @@ def unpinned_clone(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             told |= {each.span for each in taken}
             if taken:
                 yield _finding(taken)
-    skip_if(not asked, "nothing comes out of a git repository")
+    skip_if(not asked, _NOTHING)
 
 
 def _finding(taken: Sequence[_Taken]) -> Finding:

@@ -73,7 +73,7 @@ def _nobody_sets(name: str, dockerfile: Dockerfile, index: int, step: Step, base
         return False
     if _SETS_OTHERS.search(step.value) or any(name in flag for flag in step.flags):
         return False
-    if re.search(rf"\b{name}\+?=|\bfor\s+{name}\b|:?=\s*\$\({name}\)", _run_texts(dockerfile.text)):
+    if name in _set_by_runs(dockerfile.text):
         return False
     stage = dockerfile.steps_of(index)
     return not any(one.name == name for each in stage for one in each.settings) and not any(
@@ -82,9 +82,15 @@ def _nobody_sets(name: str, dockerfile: Dockerfile, index: int, step: Step, base
 
 
 @lru_cache(maxsize=4)  # asked for each variable of a file
-def _run_texts(text: str) -> str:
-    """The lines of a Dockerfile but for those that set its own variables: RUNs, with their here-documents."""
-    return "\n".join(line for line in text.splitlines() if not re.match(r"(?i)\s*(?:ARG|ENV)\s", line))
+def _set_by_runs(text: str) -> frozenset[str]:
+    """The variables that lines of a Dockerfile set which are no ARG or ENV: RUNs, with their here-documents."""
+    may = (line for line in text.splitlines() if "=" in line or "for" in line)
+    lines = (line for line in may if not _INSTRUCTION.match(line))
+    return frozenset(name for line in lines for match in _SETS.finditer(line) if (name := match[match.lastindex or 0]))
+
+
+_INSTRUCTION = pattern(r"(?i)\s*(?:ARG|ENV)\s")
+_SETS = pattern(r"\b(\w+)\+?=|\bfor\s+(\w+)\b|=\s*\$\((\w+)\)")
 
 
 def _never(dockerfile: Dockerfile, name: str, word: Word, command: Command, lenient: bool) -> Finding:
