@@ -78,7 +78,7 @@ def _taken(dockerfile: Dockerfile) -> Iterator[tuple[str, str, Step]]:
     for index in dockerfile.reachable:
         for step in dockerfile.stages[index].steps:
             sources: list[str] = []
-            if step.copy is not None and step.copy.source_stage is None and not step.copy.image:
+            if step.copy is not None and not step.copy.foreign:
                 sources = list(step.copy.sources)
             elif step.name == "RUN":
                 bound = [given for given in mounts(step.flags) if given.get("type", "bind") == "bind"]

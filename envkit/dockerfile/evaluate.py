@@ -432,7 +432,7 @@ class _Reader:
             for source in copy.sources:
                 if "://" in source:
                     state.trail = state.trail.fetched(source, copy.target)
-        if (image or stage is not None) and any(posixpath.basename(one) not in ("uv", "uvx") for one in sources):
+        if copy.foreign and not copy.of_uv:
             state.pythons.known = False  # a Python may come along
         if stage is not None:
             self._bring(copy, stage, state)

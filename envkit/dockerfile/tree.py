@@ -117,7 +117,7 @@ class Tree:
                 self.events.append((target, replace(there, why=NOWHERE) if into else there))
                 self.events.append((_named(target, source, True), there))
                 self.depth = max(self.depth, stage.depth + 1)
-            elif copy.source_stage is not None or copy.image:
+            elif copy.foreign:
                 self.events.append((_named(target, source, into), _OTHER))
             else:
                 # Docker takes a source as if the context were the root: ".." does not lead out of it

@@ -227,6 +227,16 @@ class Copy:
     image: str = ""
     add: bool = False
 
+    @property
+    def foreign(self) -> bool:
+        """Whether it takes from another stage or image, and not from the build context."""
+        return self.source_stage is not None or bool(self.image)
+
+    @property
+    def of_uv(self) -> bool:
+        """Whether it brings uv's programs alone."""
+        return all(source.rsplit("/", 1)[-1] in ("uv", "uvx") for source in self.sources)
+
 
 @dataclass(frozen=True, slots=True)
 class Lacking:

@@ -88,15 +88,16 @@ _last: tuple[Dockerfile, Facts, tuple[CudaBuildStep, ...]] | None = None  # six 
 
 
 def _compiles(dockerfile: Dockerfile, facts: Facts) -> list[CudaBuildStep]:
-    found: list[CudaBuildStep] = []
+    return [one for index, step, clones in _runs(dockerfile, facts) for one in _step(step, index, facts, clones)]
+
+
+def _runs(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[int, Step, Mapping[str, str]]]:
+    """Each RUN that the default build does, with its stage and what was cloned into which folder there."""
     clones: dict[int, Mapping[str, str]] = {}
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
         clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}), facts)
-        for step in stage.steps:
-            if step.name == "RUN":
-                found.extend(_step(step, index, facts, clones[index]))
-    return found
+        yield from ((index, step, clones[index]) for step in stage.steps if step.name == "RUN")
 
 
 def _clones(stage: Stage, before: Mapping[str, str], facts: Facts) -> Mapping[str, str]:
@@ -316,27 +317,23 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
 def asking_for_a_gpu(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[CudaBuildStep, bool]]:
     """Every extension of torch that is made from its source and that makes CUDA code where torch finds a GPU, which
     a build does not, or where it is forced to, with whether it is."""
-    clones: dict[int, Mapping[str, str]] = {}
-    for index in dockerfile.reachable:
-        stage = dockerfile.stages[index]
-        clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}), facts)
-        for step in stage.steps:
-            if step.name != "RUN" or any(flag.startswith("--device") for flag in step.flags):
-                continue
-            for at, command in enumerate(step.commands):
-                following = step.commands[at + 1].after if at + 1 < len(step.commands) else ""
-                name = _of_setup(command, facts, clones[index])
-                if name and command.sure and following != "||":
-                    made = CudaBuildStep(command.words[1].span, name, index, True, False, True, env=command.env)
-                    yield made, _forced(command)
-            owner = owners(step) if step.installs else None
-            for install in step.installs:
-                by = owner(install) if owner is not None else None
-                name = _source_of(install, facts, clones[index])
-                if by is not None and name and install.sure and not install.marker:
-                    place = install.span if install.span.path == step.span.path else step.span
-                    made = CudaBuildStep(install.span, name, index, True, False, True, env=by.env, at=place)
-                    yield made, _forced(by)
+    for index, step, clones in _runs(dockerfile, facts):
+        if any(flag.startswith("--device") for flag in step.flags):
+            continue
+        for at, command in enumerate(step.commands):
+            following = step.commands[at + 1].after if at + 1 < len(step.commands) else ""
+            name = _of_setup(command, facts, clones)
+            if name and command.sure and following != "||":
+                made = CudaBuildStep(command.words[1].span, name, index, True, False, True, env=command.env)
+                yield made, _forced(command)
+        owner = owners(step) if step.installs else None
+        for install in step.installs:
+            by = owner(install) if owner is not None else None
+            name = _source_of(install, facts, clones)
+            if by is not None and name and install.sure and not install.marker:
+                place = install.span if install.span.path == step.span.path else step.span
+                made = CudaBuildStep(install.span, name, index, True, False, True, env=by.env, at=place)
+                yield made, _forced(by)
 
 
 def _forced(command: Command) -> bool:
@@ -599,7 +596,7 @@ def _brings_nvcc(install: Install) -> bool:
 def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]]) -> Observed[bool] | None:
     """What a COPY of a toolkit's folder out of another stage or image says of nvcc, None for any other step."""
     copy = step.copy
-    if copy is None or (copy.source_stage is None and not copy.image):
+    if copy is None or not copy.foreign:
         return None
     if not any(_HOMES.fullmatch(source.rstrip("/")) for source in copy.sources):
         return None

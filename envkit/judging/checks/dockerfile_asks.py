@@ -82,7 +82,7 @@ def _zones(steps: Sequence[Step], base: Base, told: set[Span]) -> Iterator[Findi
     if stack.said(base.os) not in _ASKING_FOR_ZONE or base.family not in ("os", "nvidia") or not base.sure:
         return
     for step in steps:
-        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        copied = step.copy is not None and step.copy.foreign
         named = [one for one in step.settings if one.name == "DEBIAN_FRONTEND" and step.name in ("ENV", "ARG")]
         if any(not one.sure or one.value is None for one in named):
             return
@@ -238,7 +238,7 @@ def _without_conda(dockerfile: Dockerfile, stage: Stage, facts: Facts) -> Word |
     if base.tag not in ("", "latest") and (not release or Torch(release) < since):
         return None
     for step in dockerfile.steps_of(stage.index):
-        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        copied = step.copy is not None and step.copy.foreign
         if copied or any("conda" in one.name or "forge" in one.name for one in step.installs):
             return None
         for at, command in enumerate(step.commands if step.name == "RUN" else ()):
@@ -269,7 +269,7 @@ def _outside_path(stage: Stage, dockerfile: Dockerfile) -> tuple[Word, str, Inst
         return None
     brought: Install | None = None
     for step in dockerfile.steps_of(stage.index):
-        copied = step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
+        copied = step.copy is not None and step.copy.foreign
         if copied or step.name == "SHELL" or any(one.system for one in step.unread):
             return None
         if step.name != "RUN":
@@ -311,7 +311,7 @@ def _renamed(dockerfile: Dockerfile, stage: Stage) -> Iterator[tuple[Word, Insta
     base = stage.base
     empty = base.family in ("os", "nvidia", "python") and base.sure and not base.digest
     for step in dockerfile.steps_of(stage.index):
-        if step.copy is not None and (step.copy.source_stage is not None or step.copy.image):
+        if step.copy is not None and step.copy.foreign:
             return
         if step.name != "RUN":
             continue
@@ -369,7 +369,7 @@ def _opaque(step: Step) -> bool:
     """Whether a step may bring any program in a way that the text does not show."""
     if step.copy is not None:
         target = step.copy.target
-        foreign = step.copy.source_stage is not None or bool(step.copy.image)
+        foreign = step.copy.foreign
         return (foreign and bool(re.match(r"/(?:usr|bin|sbin|opt)?(?:/|\Z)", target))) or bool(
             re.match(r"/(?:usr|bin)?/?\Z", target)
         )

@@ -124,7 +124,7 @@ def _lacked(one: Install, row: SdistRow, before: Sequence[Install], base: Base, 
     plain = base.family in ("os", "nvidia") and base.sure and not base.digest
     if not (among and plain and stack.said(base.os) in _WITHOUT_PACKAGING and one.prefix in ("/usr", "/usr/local")):
         return ""
-    if any(step.unread or (step.name in ("COPY", "ADD") and _foreign(step)) for step in steps):
+    if any(step.unread or (step.copy is not None and step.copy.foreign) for step in steps):
         return ""
     if any(word in step.value for step in steps for word in ("get-pip", "venv ", "conda", "--target", "--root")):
         return ""
@@ -133,10 +133,6 @@ def _lacked(one: Install, row: SdistRow, before: Sequence[Install], base: Base, 
         if not known or each.url:
             return ""
     return next((name for name in row.beside if all(each.name != name for each in before)), "")
-
-
-def _foreign(step: Step) -> bool:
-    return step.copy is not None and (step.copy.source_stage is not None or bool(step.copy.image))
 
 
 def _lacks_beside(one: Install, row: SdistRow, lacked: str) -> Finding:

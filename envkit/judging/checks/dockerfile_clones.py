@@ -8,7 +8,7 @@ from envkit.dockerfile.files import absolute
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._dockerfile import inside, need_stages
+from envkit.judging.checks._dockerfile import inside, need_stages, reached
 from envkit.judging.checks._outcomes import found, skip_if
 from envkit.model import Finding, Severity, Span
 from envkit.patterns import pattern
@@ -22,7 +22,6 @@ _CREDENTIALS = pattern(r"//[^/@]*@")
 _REFERENCE = pattern(r"git\+\w+://(?:[^/@]*@)?([^@#]*)(?:@([^#]*))?(?:#.*)?")
 # What puts a clone at another state than the one it was made with, or says which one is meant.
 _SETTING = frozenset({"checkout", "reset", "switch", "worktree", "fetch", "pull", "revert", "bisect", "rev-parse"})
-_NOTHING = "nothing comes out of a git repository"
 _MANY = 3  # repositories that one sentence names
 
 
@@ -40,12 +39,12 @@ def unpinned_clone(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What comes out of a git repository is of one commit or tag.  Source: git-clone(1), "the remote's currently active
     branch"; pip, "VCS Support"."""
     need_stages(dockerfile)
-    asked = 0
     told: set[Span] = set()  # stages that are FROM one another share their steps
     made: dict[int, list[Span]] = {}  # by line, where the build surely compiles for CUDA or torch
-    steps = [step for index in dockerfile.reachable for step in dockerfile.stages[index].steps]
+    steps = [step for _, step in reached(dockerfile) if step.name == "RUN"]
     comes = any(cloned(each) for step in steps for each in step.commands)
-    skip_if(not comes and not any(one.url[:4] == "git+" for step in steps for one in step.installs), _NOTHING)
+    comes = comes or any(one.url[:4] == "git+" for step in steps for one in step.installs)
+    skip_if(not comes, "nothing comes out of a git repository")
     for one in compiles(dockerfile, facts):
         place = one.at or one.span
         if one.sure and not one.asks:
@@ -54,14 +53,12 @@ def unpinned_clone(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         runs = [step for step in dockerfile.steps_of(index) if step.name == "RUN"]
         later, begin = _Later(runs, made), 0
         for step in runs:
-            asked += any(cloned(each) for each in step.commands) or any(one.url[:4] == "git+" for one in step.installs)
             every = (*_clones(step, begin, later), *_of_pip(step, facts))
             taken = [each for each in every if each.span not in told]
             begin += len(step.commands)
             told |= {each.span for each in taken}
             if taken:
                 yield _finding(taken)
-    skip_if(not asked, _NOTHING)
 
 
 def _finding(taken: Sequence[_Taken]) -> Finding:

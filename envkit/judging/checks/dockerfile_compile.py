@@ -279,10 +279,12 @@ def extension_without_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
         if base.family not in ("nvidia", "pytorch") or _JETSON.search(base.reference) or not base.sure:
             continue
         asked += 1
-        there = has_nvcc(dockerfile, one.stage, one.at or one.span)
-        build = facts.package_builds[one.what]
-        if forced or one.what in told or there.missing:
+        if forced or one.what in told:
             continue
+        there = has_nvcc(dockerfile, one.stage, one.at or one.span)
+        if there.missing:
+            continue
+        build = facts.package_builds[one.what]
         told.add(one.what)
         later = _set_later(dockerfile, "FORCE_CUDA", one)
         evidence = {f"{one.what}: {build.note}": cited(build)}

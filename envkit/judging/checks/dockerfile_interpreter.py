@@ -179,9 +179,7 @@ def _brings(step: Step) -> bool:
         archive = any(
             re.search(r"\.(?:tar|tgz|tbz|txz|gz|xz|bz2|deb|sh|whl)\b|://", name) for name in step.copy.sources
         )
-        return (
-            step.copy.source_stage is not None or bool(step.copy.image) or archive or step.copy.target in ("/", "/usr")
-        )
+        return step.copy.foreign or archive or step.copy.target in ("/", "/usr")
     return (
         step.name == "SHELL"
         or any(each.system for each in step.unread)

@@ -129,9 +129,7 @@ def _overlap(folder: str) -> bool:
 def _brings_lists(step: Step) -> bool:
     """Whether a COPY may bring lists: of another image or stage, into the root or above them."""
     copy = step.copy
-    return copy is not None and (
-        _overlap(copy.target) or ((copy.source_stage is not None or bool(copy.image)) and copy.target in ("/", "/var"))
-    )
+    return copy is not None and (_overlap(copy.target) or (copy.foreign and copy.target in ("/", "/var")))
 
 
 def _may_update(command: Command, step: Step) -> bool:
@@ -225,7 +223,7 @@ def _built(step: Step) -> Iterator[Install]:
 def _brings_compiler(step: Step) -> bool:
     """Whether a step may bring a compiler."""
     if step.copy is not None:
-        other = step.copy.source_stage is not None or bool(step.copy.image)
+        other = step.copy.foreign
         return other and bool(re.fullmatch(r"/(?:usr(?:/(?:local|bin|lib)?)?|opt)?/?", step.copy.target))
     if step.name != "RUN":
         return False
@@ -384,8 +382,7 @@ def _may_put(path: str, before: Sequence[Step], commands: Sequence[Command]) -> 
         above = copy is not None and within(path, posixpath.normpath(copy.target))
         if copy is not None and above and not all(_A_FILE.fullmatch(source) for source in copy.sources):
             return True
-        names = {posixpath.basename(source) for source in copy.sources} if copy is not None else set()
-        if copy is not None and (copy.source_stage is not None or copy.image) and not names <= {"uv", "uvx"}:
+        if copy is not None and copy.foreign and not copy.of_uv:
             return True
         if copy is not None and copy.add and any(re.search(r"://|\.(?:t|zip)", source) for source in copy.sources):
             return True

@@ -240,9 +240,7 @@ def _on_jetson(dockerfile: Dockerfile) -> Iterator[Finding]:
     plain = base.repository.endswith("nvidia/l4t-base") and stack.without_cuda(base)
     if one is None or not plain or any(stack.toolkits(dockerfile.installs)):
         return
-    if any(
-        step.copy is not None and (step.copy.image or step.copy.source_stage is not None) for step in dockerfile.steps
-    ):
+    if any(step.copy is not None and step.copy.foreign for step in dockerfile.steps):
         return
     yield warning(
         f"NVIDIA's wheel of torch for Jetson loads the CUDA of JetPack, and neither {base.reference} nor the file "
@@ -327,9 +325,7 @@ def _may_hold_more(dockerfile: Dockerfile) -> bool:
     if any(each.system or not _LISTS.fullmatch(posixpath.basename(each.path)) for each in dockerfile.unread):
         return True
     steps = [step for index in dockerfile.lineage for step in dockerfile.stages[index].steps]
-    copies = [
-        step.copy for step in steps if step.copy is not None and (step.copy.source_stage is not None or step.copy.image)
-    ]
+    copies = [step.copy for step in steps if step.copy is not None and step.copy.foreign]
     if any(not _ENVIRONMENT.fullmatch(copy.target) for copy in copies):
         return True
     return any(
@@ -473,12 +469,7 @@ def _other_files(step: Step) -> bool:
     """Whether a step may bring CUDA's libraries as files: of another image or stage, or out of an archive."""
     if step.copy is None:
         return False
-    return (bool(step.copy.image) or step.copy.source_stage is not None) and not _uv(step)
-
-
-def _uv(step: Step) -> bool:
-    """Whether a step copies uv's programs alone."""
-    return step.copy is not None and all(name.rsplit("/", 1)[-1] in ("uv", "uvx") for name in step.copy.sources)
+    return step.copy.foreign and not step.copy.of_uv
 
 
 def _brings_cudnn(dockerfile: Dockerfile, facts: Facts) -> bool:

@@ -94,7 +94,7 @@ def _without_environment(dockerfile: Dockerfile, stage: Stage, facts: Facts) -> 
         return None
     for step in dockerfile.steps_of(stage.index):
         if step.copy is not None:
-            brought = step.copy.source_stage is not None or bool(step.copy.image)
+            brought = step.copy.foreign
             programs = re.search(r"/bin(?:/(?:uvx?)?)?$|/uvx?$", step.copy.target)
             lists = step.copy.sources and all(re.search(r"\.(?:txt|in|sh)$", one) for one in step.copy.sources)
             if not (programs if brought else lists):
@@ -150,7 +150,7 @@ def _refused(dockerfile: Dockerfile, stage: Stage, own: str) -> Iterator[tuple[S
 def _changes(step: Step) -> bool:
     """Whether a step may take the mark away, or bring a Python or settings of pip's that nobody sees."""
     if step.copy is not None:
-        brings = step.copy.source_stage is not None or bool(step.copy.image)
+        brings = step.copy.foreign
         return (brings and not step.copy.target.startswith(("/app", "/bin", "/usr/local/bin"))) or bool(
             re.search(r"pip\.conf|\.pip\b|/etc\b", step.copy.target)
         )

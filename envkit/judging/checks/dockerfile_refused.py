@@ -490,7 +490,7 @@ def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
     for step in steps:
         if step.unread or "get-pip" in step.value or "ensurepip" in step.value:
             return
-        if step.copy is not None and (step.copy.source_stage is not None or step.copy.image):
+        if step.copy is not None and step.copy.foreign:
             return
         lenient = optional(step)
         for one in step.installs:

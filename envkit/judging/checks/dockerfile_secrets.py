@@ -102,7 +102,7 @@ def _copied(dockerfile: Dockerfile) -> Iterator[Finding]:
     for index in dockerfile.lineage:
         for step in dockerfile.stages[index].steps:
             copy = step.copy
-            if copy is None or copy.source_stage is not None or copy.image:
+            if copy is None or copy.foreign:
                 continue
             for source in copy.sources:
                 name = source.rpartition("/")[2]

@@ -98,7 +98,7 @@ def _may_bring(steps: Sequence[Step], name: str) -> bool:
     """Whether a step may make the user: by its words, by a package of that name, or in a way that is not seen."""
     for step in steps:
         if step.copy is not None:
-            foreign = step.copy.source_stage is not None or bool(step.copy.image)
+            foreign = step.copy.foreign
             if re.match(r"/(?:etc(?:/.*)?)?$", step.copy.target) and (foreign or step.copy.target != "/"):
                 return True
         if step.name != "RUN":

@@ -437,11 +437,12 @@ def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts
     for one in order:
         kept = {"--no-deps", "--target", "--prefix"} & one.options or apart(one.prefix)
         plain = one.sure and not (one.url or one.constraint or one.locked or one.marker or one.local)
-        newest = "" if one.version or one.specifier or one.index else _newest_beside(one, facts)
-        if kept or not plain or not (one.version or (newest and not held)) or one.manager not in _FROM_INDEX:
+        free = not (one.specifier or one.index or held)
+        version = one.version or (_newest_beside(one, facts) if free else "")
+        if kept or not plain or not version or one.manager not in _FROM_INDEX:
             continue
-        row = facts.torch_need(one.name, one.version or newest)
-        made = () if row is not None else facts.torches_of(one.name, one.version or newest)
+        row = facts.torch_need(one.name, version)
+        made = () if row is not None else facts.torches_of(one.name, version)
         wanted = row.torch or "" if row is not None else f"=={made[0]}" if len(made) == 1 else ""
         if not wanted or allows(wanted, old) is not False:
             continue
@@ -455,13 +456,12 @@ def _over_nvidias(dockerfile: Dockerfile, order: Sequence[Install], facts: Facts
             severity, so = Severity.WARNING, f", so {one.manager} puts another in its place"
             so += ", or refuses where the image's constraints hold that one" if one.manager == "pip" else ""
         yield found(
-            f"{one.name} {one.version or newest} asks for torch{wanted}, and {base.reference} holds NVIDIA's torch "
-            f"{old}{so}",
+            f"{one.name} {version} asks for torch{wanted}, and {base.reference} holds NVIDIA's torch {old}{so}",
             one.span,
             severity,
             f"leave {one.name} to the image, install it with --no-deps if it fits, or start from a base without torch",
             {
-                f"{one.name} {one.version or newest} asks for torch{wanted}": because,
+                f"{one.name} {version} asks for torch{wanted}": because,
                 f"torch {old}": f"{base.span.place}, {base.torch.via}",
             },
         )

@@ -436,8 +436,8 @@ def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     ends = (line for seen in story.files for line in seen.tail if _UNIT_ENDED.search(line.text))
     last = tuple(ends)[:2] or last
     why = "no line tells of a failure"
-    found = Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
-    yield replace(found, title="the log tells of no failure")
+    decide, title = "how the program ended: its exit code", "the log tells of no failure"
+    yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, decide, title=title)
 
 
 def _began(story: Story) -> bool:
