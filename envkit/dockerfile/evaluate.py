@@ -607,7 +607,8 @@ class _Reader:
         base = self.begun[2] if self.begun is not None else None
         taken = follow(self.follower, installs, state.held, base) if self.follower and base else None
         if taken is None or base is None:
-            self._took(installs, state)
+            if installs:  # few commands do
+                self._took(installs, state)
             return installs
         self._took(taken.installs, state, along=taken.open)
         for one, by in taken.brought:
@@ -620,8 +621,7 @@ class _Reader:
         return [*taken.installs, *(one for one, _ in taken.brought)]
 
     def _took(self, installs: list[Install], state: _State, *, along: bool = True) -> None:
-        """Puts what one command installs to what the stage has, and says which torch comes of it; ``along``: also by
-        the facts of who asks for it."""
+        """Puts what a command installs to what the stage has, and its torch; ``along``: also what others ask for."""
         arm = self._arm(len(self.stages))
         base = self.begun[2] if self.begun else None
         here = [

@@ -50,9 +50,14 @@ class Text:
 
     def span(self, start: int, end: int) -> Span:
         """Where the characters from ``start`` up to ``end`` stand in the file."""
-        line, column = self.place(start)
+        at = start + self.offset
+        index = bisect_right(self.starts, at)
+        line, column = self.places[index - 1]
+        column += at - self.starts[index - 1]
         if end <= start:
             return Span(self.path, line, column, line, column)
+        if index == len(self.starts) or end + self.offset <= self.starts[index]:  # within one line, as nearly all are
+            return Span(self.path, line, column, line, column + end - start)
         end_line, end_column = self.place(end - 1)
         return Span(self.path, line, column, end_line, end_column + 1)
 

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from envkit.dockerfile.files import MISSING, NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch, Unread
+
+Found = TypeVar("Found")
+
+
+def once(function: Callable[[Dockerfile], Found]) -> Callable[[Dockerfile], Found]:
+    """The function, which works its answer out once for the Dockerfile that it is asked of last: several checks ask it,
+    and some of them for each install."""
+    last: list[tuple[Dockerfile, Found]] = []
+
+    def answered(dockerfile: Dockerfile) -> Found:
+        if not last or last[0][0] is not dockerfile:
+            last[:] = [(dockerfile, function(dockerfile))]
+        return last[0][1]
+
+    return answered
 
 
 def need_stages(dockerfile: Dockerfile) -> None:
@@ -107,11 +123,16 @@ def installs_of(step: Step) -> Iterator[tuple[Command, list[Install]]]:
 
 def forgiven(step: Step, at: int) -> bool:
     """Whether the build goes on where the step's command number ``at`` fails: ``||`` follows, or it is a condition."""
-    return any(each.after in ("||", "|", "|&", "&") for each in step.commands[at : at + 2])
+    return any(each.after in _GOES_ON for each in step.commands[at : at + 2])
+
+
+_GOES_ON = frozenset({"||", "|", "|&", "&"})
 
 
 def optional(step: Step) -> set[Span]:
     """Where the installs of a step stand without which the build goes on."""
+    if not step.installs or not any(each.after in _GOES_ON for each in step.commands):
+        return set()
     return {one.span for at, (_, own) in enumerate(installs_of(step)) if forgiven(step, at) for one in own}
 
 
@@ -130,6 +151,7 @@ def apart(prefix: str) -> bool:
 Commands = Mapping[int, int | None]  # by the number of a step, the place of a command in it
 
 
+@once
 def commands_of(dockerfile: Dockerfile) -> Mapping[Span, Commands]:
     """By the place of an install, the steps that do it, each with its command's place: the one around it, or the only
     one that names its file; None where that is not sure."""

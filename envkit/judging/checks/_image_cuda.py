@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._dockerfile import once
 from envkit.model import Observed
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage
@@ -16,6 +17,7 @@ _CONDA = pattern(r"cudatoolkit|cuda-runtime|cuda-libraries")
 _NVCC = pattern(r"cuda(?:-(?:toolkit|compiler|nvcc|minimal-build))?(?:-\d+-\d+)?")
 
 
+@once
 def equipped(dockerfile: Dockerfile) -> Dockerfile:
     """The Dockerfile with the CUDA and the cuDNN that its steps install counted to the bases, where those surely hold
     none; such a base is called after the package too, so that messages say whose CUDA it is."""

@@ -54,8 +54,9 @@ def apt_install_asks(dockerfile: Dockerfile) -> Iterator[Finding]:
             if _SETTING.search(step.value):
                 break
             for at, (command, own) in enumerate(installs_of(step) if step.name == "RUN" else ()):
-                asked += command.program in _CHANGING
-                if _asks(command) and not forgiven(step, at) and command.span not in told:
+                changes = command.program in _CHANGING
+                asked += changes
+                if changes and _asks(command) and not forgiven(step, at) and command.span not in told:
                     names = [one.name for one in own if one.manager in ("apt", "dnf") and one.name not in there]
                     known = _BRINGING if there else _BRINGING | _FIRST
                     first = next((name for name in names if command.program in _RPM or name in known), "")

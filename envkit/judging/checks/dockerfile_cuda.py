@@ -567,15 +567,17 @@ def _replaced(install: Install, dockerfile: Dockerfile) -> bool:
     """Whether a later command may put another build in the place of this one: jax asks for a jaxlib of its own, and
     packages on top of it for a newer jax."""
     names = ("jax", "jaxlib") if install.name in ("jax", "jaxlib") else (install.name,)
-    order, commands = list(dockerfile.installs), commands_of(dockerfile)
-    mine = commands.get(install.span, {})
-    return any(
-        ((one.name in names and _another(one)) or ("jax" in names and one.name in _ON_JAX))
+    later = dockerfile.installs[dockerfile.installs.index(install) + 1 :]
+    others = [
+        one
+        for one in later
+        if ((one.name in names and _another(one)) or ("jax" in names and one.name in _ON_JAX))
         and not one.constraint
         and (not one.prefix or not install.prefix or one.prefix == install.prefix)
-        and not together(mine, commands.get(one.span, {}))
-        for one in order[order.index(install) + 1 :]
-    )
+    ]
+    commands = commands_of(dockerfile) if others else {}
+    mine = commands.get(install.span, {})
+    return any(not together(mine, commands.get(one.span, {})) for one in others)
 
 
 def _another(one: Install) -> bool:

@@ -11,7 +11,7 @@ from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, MetadataRefusedRow, NeedsPythonRow, RefusedRow, TorchRow, WheelPythonRow
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._commands_refused import command_refused
-from envkit.judging.checks._dockerfile import forgiven, need_stages, optional
+from envkit.judging.checks._dockerfile import forgiven, need_stages, optional, reached_installs
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._torch_fit import cited, default_build, for_others, other_python
 from envkit.model import Finding, Span
@@ -216,6 +216,10 @@ _MOVED = pattern(r"\bgit (?:-C \S+ )?(?:checkout|reset|switch)\b")
 def _of_sources(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """Each package that is installed out of the newest source of its repository, which is not for the Python there."""
     rows = {row.repository.lower(): row for row in facts.source_pythons}
+    if "github.com" not in dockerfile.text and not any(
+        "github.com" in one.url for *_, one in reached_installs(dockerfile)
+    ):
+        return
     told: set[Span] = set()
     for index in dockerfile.reachable:
         clones: dict[str, str] = {}
@@ -522,7 +526,9 @@ def miniconda_too_new(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
         base = dockerfile.stages[index].base
         steps = dockerfile.steps_of(index)
         brought = [one for step in steps for one in step.installs if one.name in ("miniconda", "anaconda")]
-        asked += bool(brought) or _updatable(base, ())
+        if not brought and not _updatable(base, ()):
+            continue
+        asked += 1
         old = list(_old_glibc(base, brought, facts))  # where the build ends before anything asks for terms
         ends = "so that the build would end here too" if old else "so that the build ends here"
         for finding in (*old, *_open_terms(base, steps, facts, ends)):

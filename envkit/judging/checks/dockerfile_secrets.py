@@ -28,6 +28,8 @@ _USERINFO = pattern(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
 _OPTION = pattern(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
 _SHORTEST = 15  # characters of a token that is known by its shape
 _TESTS = frozenset({"test", "[", "[[", "unset"})
+_SET_PASSWORDS = frozenset({"chpasswd", "openssl", "passwd"})
+_WRITES = frozenset({"echo", "printf", "cat", "tee"})
 # Files from which git, curl, pip, npm, AWS, Kaggle and Docker read what they prove themselves with.
 _STORES = pattern(
     r"(?:^|[/~])[._](?:netrc|pypirc|npmrc|git-credentials|pgpass)\Z|\.aws/credentials\Z|kaggle\.json\Z|\.docker/config\.json\Z"
@@ -66,10 +68,10 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
             asked += 1
             for finding in (
                 *_command(command),
-                *_password(before, command, kept),
+                *(_password(before, command, kept) if command.program in _SET_PASSWORDS else ()),
                 *logins(command),
-                *_given(command, kept),
-                *_stored(command),
+                *(_given(command, kept) if kept else ()),
+                *(_stored(command) if command.program in _WRITES else ()),
             ):
                 if finding.span is not None and finding.span not in told:
                     told.add(finding.span)
@@ -178,7 +180,7 @@ def _command(command: Command) -> Iterator[Finding]:
     program, before = command.program, ""
     for word in command.words:
         raw = word.raw
-        name, equals, value = raw.partition("=")
+        named, (name, equals, value) = _is_option(before), raw.partition("=")
         userinfo = _USERINFO.search(raw) if "@" in raw else None
         if len(raw) >= _SHORTEST and shape_in(raw) is not None:
             yield clear(word.span, f"the command {program} is given a token in clear text", Severity.ERROR)
@@ -191,9 +193,9 @@ def _command(command: Command) -> Iterator[Finding]:
         elif equals and _is_option(name) and not _REFERENCE.search(value) and (_real(value) or _chosen(value)):
             severity = Severity.ERROR if _real(value) else Severity.WARNING
             yield clear(word.span, f"{program} is given a secret in clear text by {name}", severity)
-        elif _is_option(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
+        elif named and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
             yield clear(word.span, f"{program} is given a secret in clear text by {before}", Severity.ERROR)
-        elif (_is_option(before) or (before == "-p" and _logs_in(command))) and _chosen(raw):
+        elif (named or (before == "-p" and _logs_in(command))) and _chosen(raw):
             yield clear(word.span, f"{program} is given a secret in clear text by {before}", Severity.WARNING)
         elif before == "-c" and re.search(r"\b(?:notebook|jupyter_server)\.auth\b", raw) and _JUPYTER.search(raw):
             yield clear(word.span, "Jupyter is given its password in clear text", Severity.WARNING)
@@ -256,7 +258,7 @@ def _kept(span: Span, program: str, name: str) -> Finding:
 
 def _given(command: Command, args: set[str]) -> Iterator[Finding]:
     """A build argument under a secret's name that a command gets in a word or as a variable; a test of it is none."""
-    if not args or command.program in _TESTS:
+    if command.program in _TESTS:
         return
     told: set[str] = set()
     files = [redirect.target for redirect in command.redirects if redirect.op == "<<<"]
@@ -269,8 +271,6 @@ def _given(command: Command, args: set[str]) -> Iterator[Finding]:
 
 def _stored(command: Command) -> Iterator[Finding]:
     """A password or token in clear text that is written into a file which tools read their credentials from."""
-    if command.program not in ("echo", "printf", "cat", "tee"):
-        return
     targets = [redirect.target.text for redirect in command.redirects if redirect.op.startswith((">", "1>", "&>"))]
     targets += list(command.args) if command.program == "tee" else []
     file = next((target for target in targets if _STORES.search(target)), "")

@@ -104,10 +104,12 @@ def run_has_no_effect(dockerfile: Dockerfile) -> Iterator[Finding]:
                 elif _ASSIGNS.fullmatch(step.value.strip()):
                     yield warning(_ends(step), step.span, fix="write ENV in place of RUN")
                 continue
-            words = {command.words[0].text for command in step.commands}
-            outer = {command.words[0].text for command in step.commands if not _substituted(command, step)}
             if any(command.redirects for command in step.commands):
                 continue
+            words = {command.words[0].text for command in step.commands}
+            nested = any(mark in step.value for mark in "(`<")  # what stands in another command's words
+            commands = (each for each in step.commands if not nested or not _substituted(each, step))
+            outer = {command.words[0].text for command in commands}
             exports = outer <= _KEEPS and "export" in outer and words - outer <= _ONLY_SAY
             fix = (
                 "write ENV in place of RUN export" if exports

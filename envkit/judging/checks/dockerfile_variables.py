@@ -43,7 +43,7 @@ def variable_never_set(dockerfile: Dockerfile) -> Iterator[Finding]:
     told: set[tuple[int, str]] = set()
     for index, step in reached(dockerfile):
         base = dockerfile.stages[index].base
-        if step.name != "RUN" or step.exec_form:
+        if step.name != "RUN" or step.exec_form or ("$" not in step.value and "<<" not in step.value):
             continue
         for at, command in enumerate(step.commands):
             for name, word in _open(command, step.span.path):
@@ -60,7 +60,9 @@ def _open(command: Command, path: str) -> Iterator[tuple[str, Word]]:
     if not command.sure or command.program in _SPEAKS:
         return
     for word in command.words:
-        for match in _USED.finditer(word.text) if not word.sure and word.span.path == path else ():
+        if word.sure or "$" not in word.text or word.span.path != path:
+            continue
+        for match in _USED.finditer(word.text):
             name = match[1] or match[2]
             if name not in command.env and not re.search(rf"'[^']*\$\{{?{name}\b", word.raw):
                 yield name, word
