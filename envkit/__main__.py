@@ -11,7 +11,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What modules make stays to the end.  By default the collector looks at it again with each 700 new objects, which
     # takes 15 ms of the imports of a check and 70 ms of a lock; what can be garbage between two looks is some MB.
-    gc.set_threshold(50_000)
+    gc.set_threshold(120_000)
 
     from envkit.cli import main as run
 
