@@ -1,7 +1,9 @@
-"""What others run envkit by: the pre-commit hook, in a real repository, and the GitHub action, by its form."""
+"""What others run envkit by: the pre-commit hook, in a real repository, the GitHub action, by its form, and the
+component of GitLab CI, by its form and its script."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +18,7 @@ from test_sources_run import PROMISED
 
 from envkit import cli
 from envkit.cli import files
+from envkit.model import Severity
 from envkit.static import judged, settings
 from envkit.static.check import FORMATS
 from envkit.static.kinds import by_name
@@ -23,6 +26,7 @@ from envkit.static.kinds import by_name
 ROOT = Path(__file__).parent.parent
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+COMPONENT = ROOT / "templates" / "check" / "template.yml"
 MIXED = """\
 FROM nvidia/cuda:11.8.0-base-ubuntu22.04
 RUN apt-get update && apt-get install -y python3-pip && rm -rf /var/lib/apt/lists/*
@@ -253,3 +257,58 @@ def test_paths_of_the_action_may_stand_on_lines_of_their_own(tmp_path: Path) -> 
     (work / "a.dockerfile").write_text("FROM python:3.12\n")
     (work / "b.dockerfile").write_text(MIXED)
     assert action(work, paths="a.dockerfile\nb.dockerfile\n", **{"fail-on": "warning"})[0] == 1
+
+
+# ---------------------------------------------------------------- the component of GitLab CI
+
+
+def component() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs of the component, and its job."""
+    head, body = yaml.safe_load_all(COMPONENT.read_text())
+    (job,) = body.values()
+    return head["spec"]["inputs"], job
+
+
+def test_the_component_has_the_documented_form() -> None:
+    """GitLab docs, "CI/CD components" and "CI/CD inputs": templates/NAME/template.yml, with a head of `spec:inputs`."""
+    inputs, job = component()
+    assert set(job) == {"stage", "image", "variables", "script", "artifacts"}
+    for name, given in inputs.items():
+        assert set(given) <= {"description", "default", "options"}
+        assert given["description"]
+        assert f"$[[ inputs.{name} ]]" in COMPONENT.read_text()
+    assert inputs["fail-on"]["default"] in inputs["fail-on"]["options"] == [each.name.lower() for each in Severity]
+    assert set(re.findall(r"inputs\.([\w-]+)", COMPONENT.read_text())) == set(inputs)
+
+
+def test_no_input_of_the_component_becomes_a_command() -> None:
+    _, job = component()
+    assert not any("$[[" in line for line in job["script"])
+    assert {name for line in job["script"] for name in re.findall(r"\$(ENVKIT_\w+)", line)} == set(job["variables"])
+
+
+@pytest.mark.slow  # starts envkit four times
+@pytest.mark.parametrize(("fail_on", "code"), [("warning", 1), ("error", 0)])
+def test_the_component_shows_what_it_finds_and_ends_by_it(tmp_path: Path, fail_on: str, code: int) -> None:
+    _, job = component()
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "Dockerfile").write_text(MIXED)
+    (tmp_path / "docker*").mkdir()  # a folder whose name a shell would take for a pattern
+    (tmp_path / "docker*" / "Dockerfile").write_text("FROM scratch\n")
+    (tmp_path / "envkit.py").write_text("raise SystemExit('of the merge request')\n")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        **dict.fromkeys(job["variables"], ""),
+        "ENVKIT_PATHS": "docker docker*",
+        "ENVKIT_FAIL_ON": fail_on,
+    }
+    command = ["bash", "-e", "-o", "pipefail", "-c", job["script"][-1]]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "warning[torch-cuda-vs-base-mismatch-major]" in done.stdout
+    report = json.loads((tmp_path / job["artifacts"]["reports"]["codequality"]).read_text())
+    assert [(each["check_name"], each["location"]["path"]) for each in report] == [
+        ("torch-cuda-vs-base-mismatch-major", "docker/Dockerfile")
+    ]

@@ -182,6 +182,10 @@ def test_every_block_of_yaml_is_yaml_and_names_what_the_repository_offers() -> N
         for repo in block.get("repos", ())
         for hook in repo["hooks"]
     ]
+    included = [each for block in blocks if isinstance(block, dict) for each in block.get("include", ())]
+    component = next(yaml.safe_load_all(text(ROOT / "templates" / "check" / "template.yml")))["spec"]["inputs"]
+    assert len(included) >= 2 and all("/envkit/check@" in each["component"] for each in included)
+    assert all("source" in each["inputs"] and set(each["inputs"]) <= set(component) for each in included)
     assert len(used) >= 2
     assert all(set(step.get("with", {})) <= inputs for step in used)
     assert asked and set(asked) <= hooks
