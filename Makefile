@@ -97,6 +97,7 @@ mutate: $(VENV)/test.ready
 
 FLEET = $(wildcard tests/test_fleet_*.py)
 nightly: $(VENV)/test.ready
+	[ "$$(id -u)" != 0 ] || { scripts/engine && scripts/slurm && scripts/compiler; }
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 	$(BIN)/python scripts/unit $(filter-out $(FLEET),$(wildcard tests/test_*.py)) -- -m 'slow and nightly and not engine and not torch'
 	$(BIN)/python -m pytest -m 'engine and nightly' tests
