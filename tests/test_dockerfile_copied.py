@@ -107,6 +107,8 @@ RUNS = {"app.py": "", "scripts/gpu.py": "", "README.md": "python scripts/gpu.py 
 FETCHES = {"app.py": "", "get.sh": "curl -o big.dat https://example.org/big.dat"}
 MODULE = {"app.py": "", ".gitmodules": '[submodule "s"]\n\tpath = third/s\n'}
 NAMED = {"app.py": "", "README.md": "run `python cam.py`"}
+DRAWN = {"app.py": "", "README.md": "```\n.\n├── app.py\n└── Engine/      # the engine's source code\n```\n"}
+ASKED = {"app.py": "", "build.bat": 'if not exist "Engine\\list.txt" exit 1'}
 PROJECTS: list[tuple[str, dict[str, str], str, str]] = [
     ("a renamed package", {"app.py": "", "am/x.py": ""}, A + "COPY am_segm /m\n", "am_segm"),
     ("a program that was never committed", NAMED, A + "COPY cam.py /\n", "cam.py"),
@@ -116,6 +118,12 @@ PROJECTS: list[tuple[str, dict[str, str], str, str]] = [
     ("only a page that names where it lies now", RUNS, A + "COPY gpu.py /\n", "gpu.py"),
     ("a script brings it", FETCHES, A + "COPY big.dat /\n", ""),
     ("a script copies it", {"app.py": "", "lib/c.h": "", "make.sh": "cp lib/c.h c.h"}, A + "COPY c.h /\n", ""),
+    ("a page draws the folder that a user puts there", DRAWN, A + "COPY Engine/list.txt /\n", ""),
+    ("a script asks whether the folder is there", ASKED, A + "COPY Engine/list.txt /\n", ""),
+    ("a page draws a folder that the project has", {**DRAWN, "Engine/a.py": ""}, A + "COPY Engine/list.txt /\n",
+     "Engine/list.txt"),
+    ("a page only speaks of the folder", {"app.py": "", "README.md": "Engine is fast"}, A + "COPY Engine/list.txt /\n",
+     "Engine/list.txt"),
     ("a submodule", MODULE, A + "COPY third/s/x.c /\n", ""),
     ("a workflow clones it", {"app.py": "", ".github/workflows/b.yml": "run: git clone https://example.org/e eng"},
      A + "COPY eng /e\n", ""),

@@ -129,6 +129,11 @@ def test_torches_are_all_that_get_installed_and_the_last_one_stays() -> None:
         ("RUN pip install torchvision==0.16.0\nRUN pip install torch", "2.1.0", "12.1"),
         ("RUN pip install torch==2.1.0\nRUN pip install --no-deps torchtext==0.15.2", "2.1.0", "12.1"),
         ("RUN pip install torch==2.1.0\nRUN pip install vllm", None, None),  # which vllm asks for which is not said
+        ("RUN pip install torch==2.1.0\nRUN pip install 'vllm>=0.5'", None, None),  # the newest too
+        ("RUN pip install vllm==0.6.3\nRUN pip install vllm", "2.4.0", "12.1"),  # the release that is there is kept
+        ("RUN pip install torch==2.4.0 'vllm>=0.5'\nRUN pip install vllm", "2.4.0", "12.1"),
+        ("RUN pip install torch==2.4.0\nRUN pip install 'vllm<0.6.4'\nRUN pip install vllm", "2.4.0", "12.1"),
+        ("RUN pip install torch==2.4.0 'vllm>=0.5'\nRUN pip install -U vllm", None, None),
         (f"RUN pip install torch==2.1.0 --index-url {WHL}/cu118\nRUN pip install -U torch==2.1.0", "2.1.0", "11.8"),
         (f"RUN pip install torch==2.1.0\nRUN pip install -U torch==2.1.0 --index-url {WHL}/cu118", "2.1.0", "11.8"),
     ],

@@ -146,7 +146,7 @@ def _made(name: str, path: str, project: Project) -> bool:
     for each in _modules(project):
         if path == each or path.startswith(f"{each}/"):
             return True
-    return _said(name, project)
+    return _said(name, project) or _folder_said(name, path, project)
 
 
 def _bare(name: str) -> str:
@@ -171,6 +171,22 @@ def _said(name: str, project: Project) -> bool:
         for line in project.text(path)[:_MOST_TEXT].splitlines():
             named = last in line and token.search(line)
             if named and (("." in last[1:] and not known) or _MAKES.search(line.replace(last, ""))):
+                return True
+    return False
+
+
+def _folder_said(name: str, path: str, project: Project) -> bool:
+    """Whether the whole folder that holds it is one that a user puts there: the project has none of that name, and a
+    page draws it in a tree of the project's files, or a script asks whether it is there."""
+    top = name.partition("/")[0]
+    place = path.removesuffix(name)
+    if top in ("", name) or project.has(f"{place}{top}") or _near(top, project):
+        return False
+    drawn = re.compile(rf"(?:[├└│]|[|`+]-{{1,2}})[─\s-]*{re.escape(top)}[/\\\\]?(?=\s|\Z)")
+    asked = re.compile(rf"(?:\bexist\b|-[def]\b|\bis_?dir\b|\bexists\b|\bTest-Path\b).*(?<![\w.-]){re.escape(top)}(?![\w-])")
+    for found in project.paths:
+        if _SAYS.search(found) and top in (said := project.text(found)[:_MOST_TEXT]):
+            if drawn.search(said) or asked.search(said):
                 return True
     return False
 

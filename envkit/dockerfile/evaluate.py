@@ -633,12 +633,12 @@ class _Reader:
         told = {_decides(i) for i in here}
         state.near = [*(i for i in state.near if _decides(i) not in told), *here] if here else state.near
         near = (*here, *state.near)
-        for install in installs:
-            if torches.kept(install, state.last.get((install.name, install.prefix))):
-                continue
+        new = [i for i in installs if not torches.kept(i, state.last.get((i.name, i.prefix)))]
+        pins = {i.prefix for i in installs if i.name == "torch" and i.version and i.sure}  # which choose what is beside
+        for install in new:
             state.installs.append(install)
             if install.manager in ("pip", "uv") and not install.constraint:
-                state.last[install.name, install.prefix] = install
+                state.last[install.name, install.prefix] = replace(install, locked=True) if install.prefix in pins else install
             if base is None or not torches.is_torch(install) or not install.sure:
                 continue
             pin = next((i for i in reversed(state.near) if i.constraint), None)
@@ -648,7 +648,7 @@ class _Reader:
             if not torches.satisfied(install, state.torches, torch, self.facts):
                 state.torches.append(torch)
         if base is not None and along:
-            self._brought_along(installs, base, state)
+            self._brought_along(new, base, state)
 
     def _brought_along(self, installs: list[Install], base: Base, state: _State) -> None:
         """Puts the torch that a package of one command asks for exactly in the place of the one there was."""

@@ -77,18 +77,22 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     return Torch(version, cuda, method, install.span, install, python, install.prefix)
 
 
+_HELD = pattern(r"(?:^|,)\s*(?:<|~=|==)")
 _ANEW = frozenset({"--upgrade", "--force-reinstall", "--reinstall", "--ignore-installed", "--target", "--pre"})
 
 
 def kept(install: Install, there: Install | None) -> bool:
-    """Whether pip and uv leave a pinned release of another package than torch that an earlier command put there: they
-    do where it is let in and they are not told to look for a newer one ("Requirement already satisfied")."""
+    """Whether pip and uv leave the release of another package than torch that an earlier command put there, pinned or
+    bound from above or chosen beside a pinned torch (``locked``): they do where it is let in and they
+    are not told to look for a newer one ("Requirement already satisfied")."""
     asks = install.version or install.url or install.constraint or install.locked or install.marker or install.extras
     if asks or install.manager not in ("pip", "uv") or _ANEW & install.options or install.name == "torch":
         return False
-    if there is None or not (there.sure and there.version) or there.url or there.marker:
+    if there is None or not (there.sure and (there.version or there.locked or there.specifier)):
         return False
-    return not install.specifier or allows(install.specifier, there.version) is True
+    if there.url or there.marker:
+        return False
+    return not install.specifier or bool(there.version) and allows(install.specifier, there.version) is True
 
 
 def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
@@ -102,7 +106,10 @@ def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
         return None
     if install.version:
         return facts.torch_need(install.name, install.version)
-    return None if install.specifier else facts.torch_needs_of.get(install.name, (None,))[-1]
+    rows = facts.torch_needs_of.get(install.name, ())
+    # A bound from below alone lets the newest in.
+    bound = rows and install.specifier and (_HELD.search(install.specifier) or not allows(install.specifier, rows[-1].until))
+    return rows[-1] if rows and not bound else None
 
 
 def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, arm: bool = False) -> Torch | None:
