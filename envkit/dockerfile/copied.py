@@ -183,12 +183,9 @@ def _folder_said(name: str, path: str, project: Project) -> bool:
     if top in ("", name) or project.has(f"{place}{top}") or _near(top, project):
         return False
     drawn = re.compile(rf"(?:[├└│]|[|`+]-{{1,2}})[─\s-]*{re.escape(top)}[/\\\\]?(?=\s|\Z)")
-    asked = re.compile(rf"(?:\bexist\b|-[def]\b|\bis_?dir\b|\bexists\b|\bTest-Path\b).*(?<![\w.-]){re.escape(top)}(?![\w-])")
-    for found in project.paths:
-        if _SAYS.search(found) and top in (said := project.text(found)[:_MOST_TEXT]):
-            if drawn.search(said) or asked.search(said):
-                return True
-    return False
+    asked = re.compile(rf"(?:-[def]|\b(?:exists?|is_?dir|Test-Path))\b.*(?<![\w.-]){re.escape(top)}(?![\w-])")
+    texts = (project.text(each)[:_MOST_TEXT] for each in project.paths if _SAYS.search(each))
+    return any(top in text and (drawn.search(text) or asked.search(text)) for text in texts)
 
 
 def _near(name: str, project: Project) -> str:

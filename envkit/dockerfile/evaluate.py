@@ -634,11 +634,11 @@ class _Reader:
         state.near = [*(i for i in state.near if _decides(i) not in told), *here] if here else state.near
         near = (*here, *state.near)
         new = [i for i in installs if not torches.kept(i, state.last.get((i.name, i.prefix)))]
-        pins = {i.prefix for i in installs if i.name == "torch" and i.version and i.sure}  # which choose what is beside
+        pins = {i.prefix for i in installs if i.name == "torch" and i.version and i.sure}  # they choose what is beside
         for install in new:
             state.installs.append(install)
             if install.manager in ("pip", "uv") and not install.constraint:
-                state.last[install.name, install.prefix] = replace(install, locked=True) if install.prefix in pins else install
+                state.last[install.name, install.prefix] = replace(install, locked=install.prefix in pins)
             if base is None or not torches.is_torch(install) or not install.sure:
                 continue
             pin = next((i for i in reversed(state.near) if i.constraint), None)

@@ -92,7 +92,7 @@ def kept(install: Install, there: Install | None) -> bool:
         return False
     if there.url or there.marker:
         return False
-    return not install.specifier or bool(there.version) and allows(install.specifier, there.version) is True
+    return not install.specifier or (bool(there.version) and allows(install.specifier, there.version) is True)
 
 
 def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
@@ -106,10 +106,11 @@ def wanted_by(install: Install, facts: Facts) -> TorchNeedRow | None:
         return None
     if install.version:
         return facts.torch_need(install.name, install.version)
-    rows = facts.torch_needs_of.get(install.name, ())
-    # A bound from below alone lets the newest in.
-    bound = rows and install.specifier and (_HELD.search(install.specifier) or not allows(install.specifier, rows[-1].until))
-    return rows[-1] if rows and not bound else None
+    newest = facts.torch_needs_of.get(install.name, (None,))[-1]
+    if newest is None or not install.specifier:
+        return newest
+    below = not _HELD.search(install.specifier)  # a bound from below alone lets the newest in
+    return newest if below and allows(install.specifier, newest.until) is True else None
 
 
 def brought(install: Install, there: Torch | None, base: Base, facts: Facts, *, arm: bool = False) -> Torch | None:

@@ -21,6 +21,12 @@ _STAND_IN = pattern(
 )
 _TEMPLATE = pattern(r"\{\{|\{%|<[a-zA-Z_ -]+>|@[A-Z_]{3,}@")  # what a generator fills in
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
+# A branch that each push builds anew; behind a version the word names what the image is for ("3.12-dev").
+_BRANCH = pattern(r"(?:dev|develop|ci|main|master|head|trunk|canary|snapshot|staging)(?:$|[-_.])")
+# A day, a commit or a whole version in a tag says which build of a branch it was.
+_BUILD = pattern(
+    r"[0-9]{4}-?[0-9]{2}|[-_.](?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?:$|[-_.])|^[a-z]+[-_.]v?[0-9]+\.[0-9]+\.[0-9][\w.]*$"
+)
 # The hosts to which old releases went, by their first two labels; a file that names one installs from there.
 _ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
 # The distributions of ROS, each of which is a release (REP 3 and REP 2000); a tag names one as others name a version.
@@ -69,7 +75,15 @@ def _moving_copy(image: str) -> str:
         return ""
     if not tag:
         return f"has no tag, so each build takes whatever {name} is newest"
-    return "has a tag that moves with each release" if tag in ("latest", "edge", "main", "nightly") else ""
+    moves = _moves(tag)
+    return f"has a tag that {moves}" if moves else ""
+
+
+def _moves(tag: str) -> str:
+    """What a tag does that is given to another image with each release or each push to a branch, else ""."""
+    if _MOVING.search(tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", tag):
+        return "moves with each release"
+    return "moves with each push to a branch" if _BRANCH.match(tag) and not _BUILD.search(tag) else ""
 
 
 def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
@@ -89,8 +103,8 @@ def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
         if _broken_off(base, dockerfile):
             return ""
         return f"the base {base.reference} has no tag, so each build takes whatever is newest"
-    if _MOVING.search(base.tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", base.tag):
-        return f"the tag {base.tag} of {base.repository} moves with each release"
+    if moves := _moves(base.tag):
+        return f"the tag {base.tag} of {base.repository} {moves}"
     codename = any(facts.os_life(word) is not None for word in re.split(r"[-_.]", base.tag.lower()))
     codename = codename or bool(_ROS.match(base.tag))
     version = re.sub(r"(?:^|[-_.])py[23](?=$|[-_])", "", base.tag)  # which Python is no version of the image
