@@ -464,14 +464,27 @@ _MENDS = frozenset({"pip", "scikit-build", "setuptools-rust"})
 
 
 def pip_too_old(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The pip of an old distribution can install what it is asked for.  Source: opencv/opencv-python issues 372 and
-    387; pip, news of PEP 518 and of PEP 571."""
+    """The pip of an old distribution can install what it is asked for, and runs with the Python that is put beside it.
+    Source: opencv/opencv-python issues 372 and 387; pip, news of PEP 518 and of PEP 571; deadsnakes/issues issue 276.
+    """
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()
     for index in dockerfile.reachable:
         base = dockerfile.stages[index].base
         system, steps = stack.said(base.os), dockerfile.steps_of(index)
+        first = _under_a_newer_python(steps) if system in _PIPS_OF_DISTUTILS and base.sure else None
+        asked += first is not None
+        if first is not None and base.family in ("os", "nvidia") and first.span not in told:
+            told.add(first.span)
+            yield error(
+                f"the pip of {system} does not run with Python {first.python}, which has neither distutils nor "
+                "pkgutil.ImpImporter, so that the build ends here",
+                first.span,
+                {f"{system} has pip of before Python 3.12": f"{base.span.place}, {base.reference}"},
+                f"give that Python a pip of its own, `python{first.python} -m ensurepip` or get-pip.py, or make an "
+                f"environment with it, `python{first.python} -m venv /opt/venv`",
+            )
         if system not in _OLD_PIPS or base.family not in ("os", "nvidia") or not base.sure:
             continue
         for one in _of_the_systems_pip(steps):
@@ -487,6 +500,34 @@ def pip_too_old(dockerfile: Dockerfile) -> Iterator[Finding]:
                     "upgrade pip before, with a bound for an old Python: `python3 -m pip install --upgrade 'pip<22'`",
                 )
     skip_if(not asked, "no pip of an old distribution installs a package")
+
+
+# Distributions whose pip imports distutils and pkgutil.ImpImporter, which Python has no more since 3.12, and for which
+# there are packages of such a Python.  Source: _internal/locations and _vendor/pkg_resources of pip 20.0.2 and 22.0.2;
+# deadsnakes/issues issue 276.
+_PIPS_OF_DISTUTILS = frozenset({"ubuntu20.04", "ubuntu22.04"})
+_WITHOUT_DISTUTILS = pattern(r"3\.(?:1[2-9]|[2-9]\d)")
+
+
+def _under_a_newer_python(steps: Sequence[Step]) -> Install | None:
+    """The first that a system's own pip surely is to install with a newer Python of apt's; None where that Python may
+    have a pip of its own."""
+    packages: set[str] = set()
+    for step in steps:
+        brings = step.copy is not None and step.copy.foreign and not step.copy.of_uv
+        if brings or "get-pip" in step.value or "ensurepip" in step.value:
+            return None
+        for one in step.installs:
+            if one.manager == "apt":
+                packages.add(one.name)
+            elif one.manager in ("source", "conda"):
+                return None
+            elif one.manager == "pip" and _WITHOUT_DISTUTILS.fullmatch(one.python) and one.prefix == "/usr/local":
+                by_apt = "python3-pip" in packages and any(name.startswith(f"python{one.python}") for name in packages)
+                return one if by_apt and one.sure and one.span not in optional(step) else None
+            elif one.manager == "pip" and not one.python:
+                return None
+    return None
 
 
 def _of_the_systems_pip(steps: Sequence[Step]) -> Iterator[Install]:
