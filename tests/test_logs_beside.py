@@ -44,7 +44,7 @@ BYSTANDERS: list[Case] = [
         )
         + "supervisor: api exited with code 1\n",
         INNOCENT,
-        "program-bug|version-mismatch|wrong-build-installed|launch-config",
+        "program-bug|version-mismatch|wrong-build-installed|launch-config|container-config",
     ),
     (
         "a service samples GPUs after another's import",
@@ -54,7 +54,7 @@ BYSTANDERS: list[Case] = [
         + supervised("metrics", "sh: 1: nvidia-smi: not found\nsh: 1: nvidia-smi: not found\n")
         + "api exited with code 1\n",
         INNOCENT,
-        "program-bug",
+        "program-bug|container-config",
     ),
     (
         "services by time and name",
@@ -67,7 +67,7 @@ BYSTANDERS: list[Case] = [
             ).splitlines()
         ),
         INNOCENT,
-        "program-bug",
+        "program-bug|container-config",
     ),
     (
         "twin: the other service has no GPU",
@@ -87,7 +87,7 @@ BYSTANDERS: list[Case] = [
         + "2026-05-02 11:04:03,300 WARN exited: web (exit status 1; not expected)\n"
         "2026-05-02 11:04:07,400 INFO gave up: web entered FATAL state, too many start retries too quickly\n",
         INNOCENT,
-        "program-bug|version-mismatch|wrong-build-installed|launch-config",
+        "program-bug|version-mismatch|wrong-build-installed|launch-config|container-config",
     ),
     (
         "an entry script asks nvidia-smi, then a wrong key",
@@ -314,7 +314,7 @@ HEALTHY: list[Case] = [
         )
         + "store-1 exited with code 1\nclient-1 exited with code 1\n",
         INNOCENT,
-        "version-mismatch|program-bug|wrong-build-installed|launch-config",
+        "version-mismatch|program-bug|wrong-build-installed|launch-config|container-config",
     ),
     (
         "compose: the server has no GPU",

@@ -61,7 +61,58 @@ def compose(name: str, *said: str) -> str:
     return "".join(f"{name}-1  | {each}\n" for each in said)
 
 
+def records(*said: tuple[str, str, str]) -> str:
+    """Lines of JSON as structlog writes them: level, event, and further fields."""
+    head = '"job": "a-7", "timestamp": "2026-11-02T04:00:0'
+    return "".join(
+        f'{{"event": "{event}", {fields}{head}{n % 10}.1Z", "level": "{level}"}}\n'
+        for n, (level, event, fields) in enumerate(said)
+    )
+
+
+PARTS = tuple(("info", "part", f'"n": {n}, "ms": {40 + n}, ') for n in range(9))
+NO_ROOM = '"error": "CUDA out of memory. Tried to allocate 2.00 GiB.", '
+LOOP = (
+    "Task exception was never retrieved\nfuture: <Task finished name='Task-2' coro=<part() done, defined at a.py:2> "
+    "exception=RuntimeError('CUDA error: out of memory')>\nTraceback (most recent call last):\n"
+    '  File "/srv/a.py", line 4, in part\n    raise RuntimeError("CUDA error: out of memory")\n'
+    "RuntimeError: CUDA error: out of memory\n"
+)
+NOTEBOOK = (
+    "[NbConvertApp] Converting notebook n.ipynb to markdown\n# Memory\n\n\n```python\nnet.to('cuda')\n```\n\n\n"
+    "    ---------------------------------------------------------------------------\n\n    RuntimeError"
+    "                              Traceback (most recent call last)\n\n    Cell In[1], line 1\n    ----> 1 "
+    "net.to('cuda')"
+    f"\n\n\n    {NO_DRIVER}\n\n\n"
+)
+CMAKE = (
+    "-- The CXX compiler identification is GNU 12.2.0\nCMake Warning at CMakeLists.txt:5 (message):\n  cuBLAS "
+    "not found, "
+    "the GPU's part reports\n  CUBLAS_STATUS_NOT_INITIALIZED\n\n\n-- Configuring done (0.4s)\n-- Generating "
+    "done (0.0s)\n"
+)
+TEE = "[default0]:"
+FULL = (
+    f'{TEE}Traceback (most recent call last):\n{TEE}  File "/srv/t.py", line 11, in <module>\n{TEE}    out.flush()\n'
+    f"{TEE}OSError: [Errno 28] No space left on device\n"
+)
+
+
 ENDS_WELL = {
+    # records whose message alone says nothing of the work
+    "records-spilled": records(*PARTS[:4], ("error", "part.spilled", NO_ROOM), *PARTS[4:]),
+    "records-ended": records(*PARTS[:2], ("error", "part.spilled", NO_ROOM), ("info", "end", '"exit_code": 0, ')),
+    # what an event loop says of a task that nobody waits for
+    "task-of-a-loop": LOOP + "".join(f"{n} {n * n}\n" for n in range(6)) + "rows 210\n",
+    # a cell that was let to raise
+    "notebook-cell": NOTEBOOK + "```python\nprint('mean', x.mean())\n```\n\n    mean 0.5\n    \n",
+    "cmake-warns": CMAKE + "[2/2] Linking CXX executable t\n100% tests passed, 0 tests failed out of 8\n",
+    "all-of-a-suite": '--- arc\narc: 0.1\n--- lamb\nTraceback (most recent call last):\n  File "task.py", line '
+    "3, in <module>\n"
+    f"{OOM}\nlamb: exit 1, run again with one thread\nlamb: 0.7\n--- wino\nwino: 0.8\nrmdir: failed to remove 'locks'\n"
+    "suite: 3 of 3 tasks, mean 0.537\nmonitor stopped (143)\n",
+    "commits-of-a-release": "Changes since 1.4:\n2dee03d fix: RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
+    "c488b8e (tag: 1.4) Catch torch.OutOfMemoryError: CUDA out of memory\nmini 1.5 is ready\n",
     # who logs by file and line, or in columns, is one process
     "bracket-python": logged("clip", place="clips.py", error=OOM),
     "bracket-cpp": logged("tile", place="tiles.cpp", error=NO_DRIVER),
@@ -152,6 +203,65 @@ ENDS_WELL = {
     "fatal: reformatted 3 files\nblack....................................................Passed\n",
 }
 FAILS = {
+    "records-spilled": (
+        records(
+            *PARTS[:4],
+            ("error", "scatter.cu:57 launch", '"code": 700, "text": "an illegal memory access was encountered", '),
+            ("fatal", "context is lost, leaving", '"exit": 134, '),
+        ),
+        "illegal-memory-access",
+    ),
+    "task-of-a-loop": (LOOP.replace("Task exception was never retrieved\n", "step 1\nstep 2\n"), "out-of-memory"),
+    "notebook-cell": (
+        NOTEBOOK.partition("#")[0]
+        + 'Traceback (most recent call last):\n  File "/opt/venv/bin/jupyter-nbconvert", line 8, in '
+        '<module>\n    sys.exit(main())\n  File "/opt/venv/lib/python3.11/site-packages/nbclient/client.py", '
+        "line 918, in "
+        "_check_raise_for_error\n    raise CellExecutionError.from_cell_and_msg(cell, exec_reply_content)\n"
+        "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:\n"
+        f"------------------\nnet.to('cuda')\n------------------\n\n\n{NO_DRIVER}\n",
+        "cuda-init-no-device",
+    ),
+    "cmake-warns": (
+        CMAKE
+        + " 1/1 Test  #1: syrk ....***Failed    0.01 sec\nMISMATCH in triangle\n0% tests passed, 1 tests failed out "
+        "of 1\nThe following tests FAILED:\n\t  1 - syrk (Failed)\nErrors while running CTest\n",
+        INNOCENT,
+    ),
+    "coverage-is-short": (
+        "==== test session starts ====\ntest_a.py .xs\nFAIL Required test coverage of 90% not reached. Total coverage: "
+        "45.45%\n==== short test summary info ====\nXFAIL test_a.py::test_b - CUDA error: no kernel image is "
+        "available for "
+        "execution on the device\n==== 1 passed, 1 xfailed in 0.11s ====\n",
+        INNOCENT,
+    ),
+    "passes-unexpectedly": (
+        "==== test session starts ====\ntest_a.py .F\n==== FAILURES ====\n____ test_b ____\n[XPASS(strict)] "
+        "CUDA error: an "
+        "illegal memory access was encountered\n==== 1 failed, 1 passed in 0.11s ====\n",
+        INNOCENT,
+    ),
+    # stderr comes before stdout, in which the work goes on behind an error
+    "dies-above": (
+        FULL
+        + "".join(f"{TEE}step {n} loss 1.02{n}\n" for n in range(4))
+        + f"{TEE}step 4: {OOM.partition(': ')[2]}\n"
+        + "".join(f"{TEE}step {n} loss 1.02{n}\n" for n in range(5, 9))
+        + "E1201 04:49:02.036000 1849 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
+        "local_rank: 0 (pid: 1857) of binary: python\n",
+        INNOCENT,
+    ),
+    "engine-stops": (
+        "".join(f"2026-11-30 07:00:{n}0,120 INFO http POST /v1/complete 200 in {n} ms\n" for n in range(4))
+        + "2026-11-30 07:01:59,120 ERROR sched step failed\nTraceback (most recent call last):\n  File "
+        '"/srv/w.py", line 9, in'
+        f" step\n    q @ k\n{OOM}\n"
+        + "".join(
+            f"2026-11-30 07:02:0{n},120 ERROR http POST /v1/complete 503 engine is not running\n" for n in range(4)
+        )
+        + "2026-11-30 07:02:18,120 INFO main engine dead, shutting down the server\n",
+        "out-of-memory",
+    ),
     "bracket-python": (logged("clip", place="clips.py", error=OOM, steps=0), "out-of-memory"),
     "bracket-scored": (logged("prompt", place="score.py", error=OOM, steps=0, last="exit status 1\n"), "out-of-memory"),
     "columns-bench": (columns(["size 1: 2 ms", "size 2: 3 ms", "size 4 is too large!"]), "out-of-memory"),

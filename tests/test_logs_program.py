@@ -51,7 +51,7 @@ WRAPPER = (
         ),
         ("version-mismatch", traceback(MINE, error="AttributeError: module 'numpy' has no attribute 'bool'"), "'bool'"),
         ("version-mismatch", traceback(LIBRARY, error="ImportError: cannot import name 'a' from 'b' (b.py)"), "'a'"),
-        ("program-bug", traceback(MINE, error="ModuleNotFoundError: No module named 'einops'"), "einops"),
+        ("container-config", traceback(MINE, error="ModuleNotFoundError: No module named 'einops'"), "einops"),
         (
             "program-bug",
             traceback(MINE, error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x2)"),

@@ -101,6 +101,10 @@ _INTRODUCES = re.compile(
 )
 OF_TESTS = re.compile(r"-(?:[a-z]*test\w*|ctest-failed|rspec|mocha|surefire|checker)$")
 """What the signatures of failed tests are called: tests that run after it change nothing of that."""
+_UNRAISABLE = re.compile(r"Exception ignored (?:in|on|while)\b|Error in atexit\._run_exitfuncs:")
+# what an event loop puts between its words and the traceback
+_OF_LOOP = re.compile(r"(?:future|task|handle|protocol|transport|source_traceback): <")
+_LOOP_SAYS = re.compile(r"(?:Task|Future) exception was never retrieved$|Exception in callback |\w{3,40} protocol: ")
 _WARNS = re.compile(r"Warning\b|\bwarn(?:ings?\.warn)?\(|^\s|^$")
 QUIET = ("", "info", "debug", "notice")  # levels
 _PLAIN_LEVELS = frozenset(QUIET) - {""}
@@ -207,3 +211,29 @@ def trace_of(line: Line, traces: Sequence[Traceback]) -> Traceback | None:
 def leads(line: Line, trace: Traceback) -> bool:
     """Whether it is the program's own line that introduces a traceback."""
     return line.number == trace.first.number - 1 and _INTRODUCES.match(line.text) is not None
+
+
+def of_loop(line: Line, trace: Traceback) -> bool:
+    """Whether a line is what an event loop says of a task, above its traceback."""
+    near = line.file == trace.line.file and 0 < trace.first.number - line.number <= SAYS
+    return near and _OF_LOOP.match(line.text) is not None
+
+
+def is_ignored(trace: Traceback, seen: FileSeen) -> bool:
+    """Whether Python only printed it and went on: an exception of a finalizer or of what is done at the end, of a
+    logger that could not write, or of a task of an event loop that nobody waits for.
+
+    Source: CPython Python/errors.c (PyErr_WriteUnraisable), Modules/atexitmodule.c, Lib/logging (Handler.handleError),
+    Lib/asyncio/base_events.py (default_exception_handler).
+    """
+    above = {trace.first.number - line.number: line.text for line in seen.kept}
+    if _UNRAISABLE.match(above.get(1, "")):
+        return True
+    if _OF_LOOP.match(above.get(1, "")) and any(_LOOP_SAYS.search(above.get(n, "")) for n in (2, 3, 4)):
+        return True
+    first = trace.frames[0] if trace.frames else None
+    return first is not None and (
+        first.function.rpartition(".")[2] == "__del__"
+        or (first.function == "emit" and "logging" in first.file)
+        or trace.kind == "Message"  # of a logger too, behind its call stack
+    )

@@ -288,7 +288,8 @@ def _is_closed(work: Sequence[Line]) -> bool:
 
 def died_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
     """Whether a program worked on for long behind an error that ended nothing by itself, and then died of its own: an
-    exception that nobody caught, in whatever language, stands last, and says nothing of a GPU."""
+    exception that nobody caught, in whatever language, stands last, and says nothing of a GPU; or above, as what is
+    printed to a pipe comes after what is printed to stderr."""
     if event.role is not Role.ROOT or event.line.source == "kernel" or event.has("late"):
         return False
     own = trace_of(event.line, traces)
@@ -297,6 +298,8 @@ def died_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback
     at = event.line.number if own is None else own.line.number
     kept = _kept(seen)
     end = _death(at, events, traces, kept)
+    if not end and own is None and _died_above(event.line, traces, seen):
+        end = kept.last + 1
     if not end:
         return False
     before = [each for n, each in kept.work.items() if n < event.line.number]
@@ -304,6 +307,13 @@ def died_later(event: Event, events: Sequence[Event], traces: Sequence[Traceback
     return (
         goes_on(before, between) >= STEADY or steady(each for each in between if each.number not in kept.bad) >= _LONG
     )
+
+
+def _died_above(line: Line, traces: Sequence[Traceback], seen: FileSeen) -> bool:
+    """Whether exceptions that nobody caught stand above a line, of its process, and none says anything of a GPU."""
+    above = [t for t in traces if t.line.number < line.number and same_process(t.line, line) and not is_noted(t, seen)]
+    said = (f"{trace.kind} {trace.message.partition(chr(10))[0]}" for trace in above)
+    return bool(above) and not any(map(_OF_OTHERS.search, said))
 
 
 def _death(at: int, events: Sequence[Event], traces: Sequence[Traceback], kept: _Kept) -> int:

@@ -76,7 +76,7 @@ _TALLIED = (
 # all of it, as the last words
 _WHOLE = re.compile(
     r"(?i)(?:.{0,80}[^\w.] ?)?(?<!step )(?<!epoch )(?<!stage )(?<!attempt )(?<!try )(?<!batch )(?<!part )(?<!rank )"
-    r"\b(?P<whole>[1-9]\d{0,6}) (?:of|out of) (?P=whole) (?:\w{1,20} ){0,3}\w{1,20}[.!]?$"
+    r"\b(?P<whole>[1-9]\d{0,6}) (?:of|out of) (?P=whole) (?:\w{1,20} ){0,3}\w{1,20}(?P<last>[.!]?$)?(?(last)|, )"
 )
 _IN_VAIN = re.compile(
     r"(?i)\b(?:no|not|none|never|without|lost|dead|gone|left|bad|wrong|down|miss\w*|drop\w*|skip\w*|ignor\w*|reject\w*"
@@ -140,7 +140,12 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
     said = [_whole(line) for line in seen.tail if re.search(r"\w", line.text) and not TRACKER.match(line.text)]
     if (tallied := _done_again(said[-_LAST:])) is not None:
         return GoodEnd(tallied, True)
-    if said and _WHOLE.match(said[-1].text) and not (_IN_VAIN.search(said[-1].text) or bad_words(said[-1].text)):
+    if (
+        said
+        and (whole := _WHOLE.match(said[-1].text))
+        and whole["last"] is not None
+        and not (_IN_VAIN.search(said[-1].text) or bad_words(said[-1].text))
+    ):
         return GoodEnd(said[-1], True)
     spoke: set[str] = set()  # writers that say something better below
     for at, line in reversed(list(enumerate(said))):
@@ -166,6 +171,8 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
             return None if ILL.search(rest) or (not counted and bad_words(rest)) else GoodEnd(line, counted)
         if ILL.search(text) or (bad_words(text) and bad_end(line)) or _SHORT.search(text):
             return None
+        if not anyhow and _WHOLE.match(text) and not _IN_VAIN.search(text):
+            return GoodEnd(line, False)
         if not anyhow and line.text[:1] not in (" ", "\t") and _STATE.match(text):
             rows, below = _rows_beside(line, said[:at]), _rows_beside(line, said[:at:-1])
             failed = any(not _STATE.match(row.text) for row in below if len(_CELLS.split(row.text)) >= _TABLE)

@@ -7,8 +7,6 @@ them some lines are read too, for messages go on, mail wraps them, and a traceba
 
 from __future__ import annotations
 
-import html
-import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ from dataclasses import field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 
-from envkit.logs import knowledge, names, tracebacks
+from envkit.logs import inner, knowledge, names, tracebacks
 from envkit.logs.ends import ZERO
 from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
@@ -44,7 +42,6 @@ _PROCESSES = 500  # processes that are told apart for one signature
 _REMEMBERED = 4096  # texts whose outcome is remembered, so that a flood of one error costs little
 _LEAD_IN = re.compile(r"[^\s|│+>#*/-]")
 _LEADS = 8  # of unknown collectors, in one file
-_PARTS = 60  # lines that one line of JSON may hold
 _WRAPPED_AT = 40  # a line that mail or Markdown wrapped is at least so long
 _WRAPPED_BELOW = 140  # and hardly longer than this
 _EACH_HALF = 4  # characters of a match that each half must hold
@@ -368,7 +365,7 @@ class _File:
 
     def _spoken(self, piece: Piece) -> Iterator[_ParsedLine]:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
-        parts = _parts(raw)
+        parts = inner.parts(raw)
         for text, outer in parts:
             said = strip(text)
             lead = self._led(said)
@@ -611,98 +608,6 @@ def _lead(signature: Signature, text: str, found: re.Match[str]) -> str:
 
 def _values(found: re.Match[str]) -> dict[str, str]:
     return {name: value for name, value in found.groupdict().items() if value is not None}
-
-
-# --- one line that holds several --------------------------------------------------------------------------------------
-
-_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
-_TAG = re.compile(r"</?(?:br|pre|code|span|p|div|td|tr|li|strong|em|summary|details)(?: [^<>\n]{0,200})?/?>")
-_FENCE = re.compile(r"^\s{0,3}(?:```|~~~)[\w.+-]{0,20}\s*$")
-_ESCAPED = re.compile(r"\\n|\\r\\n")
-_TEXT_KEYS = (
-    "msg", "message", "log", "MESSAGE", "textPayload", "error", "err", "exception", "exc_info", "stack", "stack_trace",
-    "traceback", "content", "event", "body", "module_stderr", "stderr", "module_stdout", "stdout",
-    "trace", "detail", "reason", "error_message",
-)  # fmt: skip
-_TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
-_LEVEL_KEYS = (
-    "level",
-    "log.level",
-    "sev",
-    "levelname",
-    "severity",
-    "lvl",
-    "severityText",
-    "severity_text",
-    "log_level",
-    "loglevel",
-)
-_PLAIN = LogMessage("")
-_DEEP = 3  # records within records
-_TELLING = re.compile(r"(?i)err|exc|fail|log|record|detail|cause|result")
-
-
-def _parts(raw: str) -> list[tuple[str, LogMessage]]:
-    """What a line holds: itself, or the lines within its JSON; with what the JSON tells of time and level."""
-    text = raw
-    if "&" in text and _ENTITY.search(text):
-        text = html.unescape(text)
-    if "<" in text and _TAG.search(text):
-        text = _TAG.sub("", text)
-    if text.startswith(("`", " ", "~")) and _FENCE.match(text):
-        text = ""
-    start = text.find("{")
-    if 0 <= start <= 200 and text.rstrip().endswith("}") and '"' in text[start : start + 3]:
-        outer = _opened(text, start)
-        if outer is not None:
-            return outer
-    if text.count("\\n") >= 2 and ("Traceback (most recent" in text or 'File \\"' in text or "File '" in text):
-        # a traceback that was printed as a string literal
-        parts = _ESCAPED.split(text)[:_PARTS]
-        return [(part.replace('\\"', '"').replace("\\'", "'"), _PLAIN) for part in parts]
-    return [(text, _PLAIN)]
-
-
-def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
-    """The messages of a line of JSON, None where it is something else."""
-    try:
-        held = json.loads(text[start:])
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(held, dict):
-        return None
-    keys: tuple[str, ...] = _TEXT_KEYS
-    if isinstance(record := held.get("record"), dict):  # of loguru
-        keys = (*_TEXT_KEYS, "text")
-        loud = record.get("level")
-        held["level"] = loud.get("name") if isinstance(loud, dict) else ""
-    texts = list(_texts(held, keys))
-    if not texts and isinstance(held.get("text"), str) and any(isinstance(held.get(key), str) for key in _LEVEL_KEYS):
-        texts = [held["text"]]  # a record of a logger, and no other data
-    if not texts:
-        return None
-    about = strip(text[:start])
-    when = next((held[key] for key in _TIME_KEYS if key in held), None)
-    if isinstance(when, str) and about.time_s is None:
-        timed = strip(when + " .")
-        about.time_s, about.clock = timed.time_s, timed.clock
-    elif isinstance(when, int | float) and about.time_s is None and 1e9 < when < 4e9:
-        about.time_s, about.clock = float(when), "wall"
-    level = next((held[key] for key in _LEVEL_KEYS if isinstance(held.get(key), str)), "")
-    about.level = about.level or strip(f"{level.upper()}: .").level
-    lines = [line.rstrip("\r") for one in texts for line in one.rstrip("\n").split("\n")]
-    return [(line, about) for line in lines[:_PARTS]]
-
-
-def _texts(held: Mapping[str, object], keys: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """The texts of a record, and of the records within it that tell of an error; what was asked for is none."""
-    for key in keys:
-        said = held.get(key)
-        if isinstance(said, str) and said.strip():
-            yield said
-    for name, each in held.items():
-        if isinstance(each, dict) and depth < _DEEP and _TELLING.search(name):
-            yield from _texts(each, keys, depth + 1)
 
 
 # --- wrapped lines ----------------------------------------------------------------------------------------------------

@@ -31,6 +31,14 @@ _UNNAMED = (
 # parts of pytest's report, _pytest/terminal.py: of tests that passed, or that were to fail
 _AS_MEANT = re.compile(r"={3,} (?:XFAILURES|XPASSES|PASSES|warnings summary.{0,20}) ={3,}$")
 _SUMMED_UP = re.compile(r"={3,} (?:short test summary info|.{0,200} in [\d.]{1,12}s\b|(?:FAILURES|ERRORS) =)")
+# a row of its summary of a test that was not run or did as it was to, and why that is so
+_MEANT = re.compile(r"(?:SKIPPED|XFAIL|XPASS|PASSED|RERUN) \S|\[XPASS\(strict\)\]")
+# a warning of CMake with what is indented below it; and what it says where it goes on to its end
+_CMAKE_WARNS = re.compile(r"CMake (?:Deprecation )?Warning\b")
+_CONFIGURED = re.compile(r"-- (?:Configuring|Generating) done\b")
+# a notebook that was run and shown as Markdown, and what is said where a cell ended the run
+_NOTEBOOK = re.compile(r"\[NbConvertApp\] Converting notebook \S{1,300} to markdown")
+_CELL_ENDED = re.compile(r"(?:\w{1,40}\.){0,8}(?:CellExecutionError|DeadKernelError|CellTimeoutError)\b")
 # CTest, Source/CTest/cmCTestRunTest.cxx: each line of a test bears its number
 _CTEST = re.compile(
     r"\s{0,4}\d{1,6}/\d{1,6} Test {1,4}#(?P<name>\d{1,6}): .{1,300}(?: Passed |\*\*\*(?:Skipped|Not Run))"
@@ -103,7 +111,7 @@ _GOOD = re.compile(
 )
 # what a log with such a part holds somewhere: most logs of ranks are passed over by it
 _HINTS = (
-    "=== ", "1..", "\u2139 fail 0",
+    "=== ", "1..", "CMake Warning", "[NbConvertApp]", "\u2139 fail 0",
     "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
@@ -149,6 +157,8 @@ def silent(seen: FileSeen, told: Iterable[Line] = ()) -> set[int]:
         *_of_job(known),
         *_framed(known),
         *_as_meant(known),
+        *_warned(known),
+        *_cells(known),
     ):
         found.update(range(begin, end + 1))
     for part in parts:
@@ -289,6 +299,23 @@ def _as_meant(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """What pytest shows of tests that passed or were to fail: it does so behind what it shows of those that failed."""
     for begin in (n for n, line in lines.items() if _AS_MEANT.match(line.text)):
         yield begin, min((n for n, line in lines.items() if n > begin and _SUMMED_UP.match(line.text)), default=begin)
+    yield from ((n, n) for n, line in lines.items() if _MEANT.match(line.text))
+
+
+def _warned(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What CMake warns of on the way to its end: the lines that are indented below its word."""
+    done = max((n for n, line in lines.items() if _CONFIGURED.match(line.text)), default=0)
+    for begin in (n for n, line in lines.items() if n < done and _CMAKE_WARNS.match(line.text)):
+        ends = (n for n, line in lines.items() if n > begin and line.text.strip() and not line.text[:1].isspace())
+        yield begin, min(ends) - 1
+
+
+def _cells(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
+    """What the cells of a notebook printed before its last one, which is indented: a cell that ends the run is the last
+    that is shown."""
+    begun = next((n for n, line in lines.items() if _NOTEBOOK.match(line.raw)), 0)
+    if begun and not any(_CELL_ENDED.match(line.text) for line in lines.values()):
+        yield begun, max(n for n, line in lines.items() if line.text.strip() and not line.raw[:1].isspace())
 
 
 def _told_below(number: int, lines: Mapping[int, Line]) -> int:

@@ -30,12 +30,13 @@ from envkit.logs.ends import (
     INNOCENT,
     OF_TESTS,
     holds,
+    is_ignored,
+    of_loop,
     stays,
 )
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
 from envkit.logs.segments import of_failed_tests, silent
 from envkit.logs.survived import (
-    is_ignored,
     noted_again,
     read_backwards,
     without,
@@ -74,7 +75,7 @@ _PASSED = re.compile(
     r"|^test result: ok\. \d+ passed"
     r"|^100% tests passed\b"
 )
-_FAILED = re.compile(r"\[  FAILED  \]")
+_FAILED = re.compile(r"\[  FAILED  \]|FAIL Required test coverage|ERROR: Coverage failure: ")
 # the last lines of pytest, unittest, jest, mocha, RSpec, cargo and go where a test failed
 _TEST_FAILED = re.compile(
     r"^=* ?(?:\d+ \w+, )?\d+ failed\b.{0,200} in [\d.]{1,12}s|^FAILED \((?:failures|errors)=\d|^Tests: {1,9}\d+ failed"
@@ -117,7 +118,8 @@ _ENTERED = (
     ),
     re.compile(r"(?:\"[^\"\n]{1,80}\" ){2,8}\"(?P<what>[^\"\n]{8,400})\"$"),
     re.compile(
-        r"^(?:\[[\w./-]{1,80}(?: \(root-commit\))? [0-9a-f]{7,40}\]|HEAD is now at [0-9a-f]{7,40}) (?P<what>.{8,400})$"
+        r"^(?:\[[\w./-]{1,80}(?: \(root-commit\))? [0-9a-f]{7,40}\]|HEAD is now at [0-9a-f]{7,40}"
+        r"|(?=[a-f\d]{0,11}\d)(?=\d{0,11}[a-f])[0-9a-f]{7,12}(?: \([^)\n]{1,120}\))?) (?P<what>.{8,400})$"
     ),
     re.compile(r"^(?:[^\",\n]{1,80},){1,6}\"(?P<what>[^\"\n]{8,400})\"(?:,|$)"),
     re.compile(r"[\"']query[\"']: ?\{.{0,200}?: ?\"(?P<what>[^\"\n]{8,2000})\""),
@@ -244,7 +246,7 @@ def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None)
     seen = {each.name: each for each in files}
     traced = [trace for part in parts for trace in part.tracebacks]
     told = [_as_tried(event) for part in parts for event in part.events if not _is_talk(event)]
-    told = [event for event in told if not any(holds(trace, event.line) for trace in ignored)]
+    told = [event for event in told if not any(holds(x, event.line) or of_loop(event.line, x) for x in ignored)]
     traced = [trace for trace in traced if trace not in ignored]
     worked = {name: _without_reports(each) for name, each in seen.items()}
     told, survived, traced, passed, well = read_backwards(told, traced, worked)

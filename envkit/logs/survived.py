@@ -130,7 +130,6 @@ _OF_TREE = re.compile(
 _ROW = re.compile(r"\s{0,8}\d{1,9} {2,}\S")  # of a table that a program prints
 _GOES_WITH = re.compile(r"(?:\t+| +)(?! )(?![-*] )")  # lines that are indented below another, and no list
 _MESSAGE = 5  # lines of a message, behind its first, in which it says what was met
-_UNRAISABLE = re.compile(r"Exception ignored (?:in|on|while)\b|Error in atexit\._run_exitfuncs:")
 _JAVA_THREAD = re.compile(r"Exception in thread \"(?!main\")[^\"]{1,200}\" [\w.$]{3,200}")
 _UNPLACED = re.compile(
     r"\bFailedScheduling\b|\b\d{1,6}/\d{1,6} nodes are available\b|\bFailed(?:Mount|AttachVolume|CreatePodSandBox)\b"
@@ -717,11 +716,15 @@ def _outlived(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
     thrown = not event.line.level and _THROWN.match(event.line.text)
     least = STEPS if first or thrown or own is not None else 1
     install = event.signature.id.startswith("install-")
-    closes = (
-        any(told.search(each.text) for told in (CLOSES, ANYHOW)) or PARTS.match(each.text) for each in after.values()
-    )
-    if install or (first and not event.has("warning")) or len(after) < least or all(closes):
+    works = [
+        each
+        for each in after.values()
+        if not (any(told.search(each.text) for told in (CLOSES, ANYHOW, _SHUTS)) or PARTS.match(each.text))
+    ]
+    if install or (first and not event.has("warning")) or len(after) < least or not works:
         return False
+    if own is not None and not any(map(is_output, works)):
+        return False  # who only complains further does no work
     roots = (other for other in events if other.role is Role.ROOT and other.line.number > at and other is not event)
     if any(other.line.file == seen.name and other.signature.id != event.signature.id for other in roots):
         return False
@@ -871,20 +874,3 @@ def without_complaints(seen: FileSeen, end: GoodEnd) -> FileSeen:
 
     loud = tuple(line for line in seen.loud if not end.speaks_for(line))
     return replace(seen, head=kept(seen.head), tail=kept(seen.tail), near=kept(seen.near), loud=loud)
-
-
-def is_ignored(trace: Traceback, seen: FileSeen) -> bool:
-    """Whether Python only printed it and went on: an exception of a finalizer or of what is done at the end, or of a
-    logger that could not write.
-
-    Source: CPython Python/errors.c (PyErr_WriteUnraisable), Modules/atexitmodule.c, Lib/logging (Handler.handleError).
-    """
-    above = (line.text for line in seen.kept if 0 < trace.first.number - line.number <= 1)
-    if any(_UNRAISABLE.match(text) for text in above):
-        return True
-    first = trace.frames[0] if trace.frames else None
-    return first is not None and (
-        first.function.rpartition(".")[2] == "__del__"
-        or (first.function == "emit" and "logging" in first.file)
-        or trace.kind == "Message"  # of a logger too, behind its call stack
-    )

@@ -21,6 +21,7 @@ _OF_TESTS = ("the test ", "a test failed: ", "the hook ", "a checker of sources 
 _AT = re.compile(
     r".{0,100}\bpanicked at \S{1,200}:\d{1,7}|\s{0,8}[\w./-]{1,200}\.\w{1,5}(?::\d{1,7}|\(\d{1,7}\))(?::\d{1,5})?: "
 )
+_XPASSED = "[XPASS(strict)]"
 _INDENTED = "the lines that are indented below it"
 _OTHER_RELEASE = re.compile(
     r"\bor (?:higher|newer|later|above|greater)\b.{0,40}\brequired\b|\brequires? .{0,80}\bversion\b"
@@ -39,6 +40,15 @@ def builds_and_tests(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if found.because.startswith(_OF_TESTS) and (place := _place(found.evidence[0], story)) is not None:
             found = replace(found, evidence=(*found.evidence[:1], place))
         yield found
+
+
+def passed_unexpectedly(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A test that passed and was to fail, which pytest tells as a failure by the reason why it was to (skipping.py)."""
+    kept = {line.number: line for seen in story.files for line in seen.kept if line.text.startswith(_XPASSED)}
+    if kept and not story.roots and not story.tracebacks:
+        line = kept[min(kept)]
+        why = f"a test passed that was to fail: {shortened(line.text)}"
+        yield Hypothesis(INNOCENT, "program-bug", Strength.LIKELY, (line,), why, "what was mended since", over=(OPEN,))
 
 
 def _place(line: Line, story: Story) -> Line | None:

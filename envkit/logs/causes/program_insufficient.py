@@ -25,6 +25,7 @@ from envkit.logs.goes_on import (
 )
 from envkit.logs.outcome import falls_short
 from envkit.logs.records import FileSeen, Hypothesis, Line, Role, Strength
+from envkit.logs.segments import silent
 from envkit.logs.story import Story
 from envkit.logs.survived import (
     ended_badly_so,
@@ -197,6 +198,10 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     again = {seen.name: seen for seen in story.files}
     lines = [line for line in lines if not works_again(line.number - 1, "", story.tracebacks, again[line.file])]
     events, traces = story.events, story.tracebacks
+    mute = {
+        seen.name: silent(seen, [line for line in lines if line.file == seen.name]) for seen in story.files if lines
+    }
+    lines = [line for line in lines if line.number not in mute[line.file]]
     over = (ends_well, begun_again)
     lines = [line for line in lines if not any(of(line, line, events, traces, again[line.file]) for of in over)]
     if not lines or any(_COMPILER.search(line.text) for line in loud):

@@ -104,6 +104,8 @@ _LACKING = re.compile(
 )
 _DOTTED = re.compile(r"^No module named '?(?P<name>\w+\.[\w.]+)'?")
 _MISSING = re.compile(r"^No module named '?(?P<name>\w+)'?")
+# files that are run where something is built or tested, and so in another environment than the program
+_OF_BUILD = re.compile(r"(?:^|/)(?:setup|conftest|test_\w{1,80}|\w{1,80}_test)\.py$")
 _GPU_LIBRARY = re.compile(r"TensorRT|\[TRT\]|OptiX|NvEnc|nvenc|NVDEC|cuvid|DeepStream|\bTriton\b")
 _REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
 _MILD = re.compile(
@@ -307,6 +309,12 @@ def _cause(trace: Traceback) -> str:
         return "program-bug" if beside and not LIBRARY.search(trace.frames[-1].file) else "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
+    if (
+        kind == "ModuleNotFoundError"
+        and _MISSING.match(message)
+        and not any(_OF_BUILD.search(f.file) for f in trace.frames)
+    ):
+        return "container-config"  # the environment that the program runs in lacks a package
     in_library = (asked := _asked_by(trace)) is not None and bool(LIBRARY.search(asked.file))
     if kind == "AttributeError" and _WRAPS.search(message):
         return "program-bug"
