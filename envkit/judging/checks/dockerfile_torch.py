@@ -10,6 +10,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._brought import brought_before
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
 from envkit.judging.checks._dockerfile import (
     apart,
@@ -18,7 +19,6 @@ from envkit.judging.checks._dockerfile import (
     need_torch,
     own,
     reached,
-    together,
     unknown_if_unread,
 )
 from envkit.judging.checks._image_cuda import equipped
@@ -26,7 +26,7 @@ from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, other_python, unreleased
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.patterns import pattern
-from envkit.records import dataclass, replace
+from envkit.records import dataclass
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
 
 
@@ -301,20 +301,8 @@ def _along(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None
         return None
     order, commands = list(dockerfile.installs), commands_of(dockerfile)
     at = next((n for n, each in enumerate(order) if each.name == "torch"), 0)
-    mine = commands.get(one.span, {})
-    for by in order[:at]:
-        place = commands.get(by.span, {})
-        if together(mine, place) or (by.prefix and one.prefix and by.prefix != one.prefix):
-            continue
-        brings = stack.along_with(by, dockerfile, facts)
-        if brings is None or (by.specifier and not by.version):
-            continue
-        beside = [each for each in order[:at] if each is by or together(place, commands.get(each.span, {}))]
-        if any(stack.held_to_unknown(each, facts) for each in beside):
-            continue
-        asked = [found for each in beside if (found := stack.along_with(each, dockerfile, facts)) is not None]
-        today = _today(by, asked, facts)
-        if not today or (_release(today) == _release(version) and not _other_cuda(today, torch, facts)):
+    for by, today in brought_before(dockerfile, one, order[:at], commands, facts):
+        if _release(today) == _release(version) and not _other_cuda(today, torch, facts):
             continue
         row = next(iter(facts.torch_builds(today)), None)
         return warning(
@@ -452,18 +440,6 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
         },
         "start from a base without torch, or from a tag of the base with the torch that is wanted",
     )
-
-
-def _today(by: Install, asked: list[Torch], facts: Facts) -> str:
-    """The torch that a command brings for packages which require it, "" where that is not determined."""
-    exact = next((version for one in asked if (version := stack.said(one.version))), "")
-    if exact or by.extra_indexes or by.find_links or not by.python:
-        return exact
-    if by.index and not variant_of(by.index):
-        return ""
-    bounds = ",".join(one.install.specifier for one in asked if one.install is not None and one.install.specifier)
-    wanted = replace(by, name="torch", version="", specifier=bounds, url="")
-    return newest_for(wanted, variant_of(by.index) or None, facts)
 
 
 def _other_cuda(release: str, torch: Torch, facts: Facts) -> bool:

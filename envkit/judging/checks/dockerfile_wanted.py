@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import cuda_of, nightly, variant_of
+from envkit.dockerfile.torches import cuda_of, newest_for, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _by_index as by_index
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
+from envkit.judging.checks._brought import brought_before
 from envkit.judging.checks._dockerfile import (
     Commands,
     apart,
@@ -240,6 +241,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     refused = [*_excluding(dockerfile, order, commands, facts), *_over_nvidias(dockerfile, order, facts)]
     refused = [one for one in refused if one.span not in asked_of]  # of which the index has said what comes of it
     refused += _other_abis(dockerfile, order, facts)
+    refused += _before_todays(dockerfile, order, commands, torches, facts)
     refused += by_index.refusals(dockerfile, facts, torch=True)
     refused += [*by_index.replaced(dockerfile), *by_index.left_behind(dockerfile)]
     yield from refused
@@ -256,7 +258,9 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         made = _MADE_FOR.search(one.url) if one.sure and one.name not in _FAMILY else None
         if made is not None:
             asked += 1
-            yield from _made_for(one, f"{made[1]}.{made[2]}", "", "the wheel's name", torches)
+            for_torch, cuda = f"{made[1]}.{made[2]}", _WHEEL_CUDA.search(made[0])
+            told = list(_made_for(one, for_torch, _cuda_named(cuda[1]) if cuda else "", "the wheel's name", torches))
+            yield from told or _of_newer_abi(one, made[0], dockerfile, torches, facts)
             continue
         page = _page_of(one, facts)
         if page is not None:
@@ -366,8 +370,80 @@ def _made_for(one: Install, made: str, cuda: str, by: str, torches: Sequence[_Th
             )
 
 
+_WHEEL_CUDA = pattern(r"(?i)(?:\+|%2B)(?:[^-/]*?[^a-z])?cu(?:da)?(\d{2,3}|\d{2}\.\d)(?![\d.])")
+
+
+def _cuda_named(digits: str) -> str:
+    """The CUDA of a wheel's name, "X.Y" of cuXXY and of cudaX.Y, the major alone of cuXX."""
+    return digits if "." in digits or len(digits) < 3 else f"{digits[:-1]}.{digits[-1]}"
+
+
+def _of_newer_abi(
+    one: Install, name: str, dockerfile: Dockerfile, torches: Sequence[_There], facts: Facts
+) -> Iterator[Finding]:
+    """A wheel that is compiled for the newer C++ ABI beside a wheel of PyTorch's own of before that: its symbols are
+    not there.  A name that denies the newer one says nothing, for the torch that compiled it decides then.
+
+    Source: FLASH_ATTENTION_FORCE_CXX11_ABI in setup.py of flash-attn; PyTorch, release notes of 2.6.
+    """
+    since = TorchRelease(facts.milestone("torch-cxx11-abi").release)
+    met = next(iter(_near(one, torches)[-1:]), None)
+    last = dockerfile.torch
+    own = last is not None and (last.method in ("pip", "uv") or dockerfile.base.family == "pytorch")
+    if "cxx11abiTRUE" not in name or met is None or not met.version or not own or TorchRelease(met.version) >= since:
+        return
+    yield warning(
+        f"the wheel of {one.name} is compiled for the newer C++ ABI, and torch {met.version} is of the older one, so "
+        "that its symbols are not found",
+        one.span,
+        {"cxx11abiTRUE": "the wheel's name", f"torch {met.version}": met.span.place},
+        "take the wheel with cxx11abiFALSE in its name",
+    )
+
+
+def _before_todays(
+    dockerfile: Dockerfile,
+    order: Sequence[Install],
+    commands: Mapping[Span, Commands],
+    torches: Sequence[_There],
+    facts: Facts,
+) -> Iterator[Finding]:
+    """Wheels for an older torch than the newest, which is there where nothing names a release."""
+    base, last = dockerfile.base, dockerfile.torch
+    if dockerfile.unread or not (base.torch.is_unsupported or base.family in ("os", "nvidia", "python")):
+        return
+    for at, one in enumerate(order):
+        made = _MADE_FOR.search(one.url) if "torch" in one.url and one.sure and one.name not in _FAMILY else None
+        if made is None or any(each.version for each in _near(one, torches)[-1:]):
+            continue
+        before = order[:at]
+        by, today = next(iter(brought_before(dockerfile, one, before, commands, facts)), (None, ""))
+        if last is not None:
+            by = last.install if last.install in before else None
+            held = any(wants.want_of(each, facts) is not None or each.constraint for each in before if each is not by)
+            today = _newest_of(by, facts) if by is not None and by.prefix == one.prefix and not held else ""
+        if by is not None and today and TorchRelease(today).upto(2) > TorchRelease(f"{made[1]}.{made[2]}"):
+            yield warning(
+                f"the wheel of {one.name} is compiled against torch {made[1]}.{made[2]}, and {by.name} without a "
+                f"version brings the newest, today torch {today}, whose symbols may be others",
+                one.span,
+                {f"compiled against torch {made[1]}.{made[2]}": "the wheel's name", f"torch {today}": by.span.place},
+                f"pin torch {made[1]}.{made[2]} before it, or take the wheel for torch {today}",
+            )
+
+
+def _newest_of(by: Install, facts: Facts) -> str:
+    """The torch that is the newest of its index where only its name or a bound is given, "" where that is not known."""
+    plain = by.name == "torch" and by.manager in _FROM_INDEX and by.sure and by.python and not nightly(by)
+    if not plain or by.version or by.url or by.marker or by.locked or by.extra_indexes or by.find_links:
+        return ""
+    return newest_for(by, variant_of(by.index) or None, facts) if variant_of(by.index) or not by.index else ""
+
+
 # Further extensions of torch whose own pages hold a wheel for each torch and CUDA: what compiles them is not asked.
 _OF_PAGES = frozenset({"dgl", "kaolin", "pyg-lib", "torch-spline-conv"})
+# Those whose wheels for each torch and CUDA are on an index of their project's: https://flashinfer.ai/whl/cuXYZ/torchA.B.
+_OF_INDEXES = frozenset({"flashinfer", "flashinfer-python"})
 _PAGE_CUDA = pattern(r"(?<![a-zA-Z])(cu\d{2,3})(?![0-9])")
 
 
@@ -376,9 +452,12 @@ def _page_of(one: Install, facts: Facts) -> tuple[str, str] | None:
     address names none."""
     row = facts.package_builds.get(one.name)
     compiled = row.torch if row is not None else one.name in _OF_PAGES
-    if not compiled or not one.sure or one.url or one.constraint or len(one.find_links) != 1:
+    pages = one.find_links
+    if one.name in _OF_INDEXES:
+        compiled, pages = True, tuple(url for url in (one.index, *one.extra_indexes, *pages) if "flashinfer.ai/" in url)
+    if not compiled or not one.sure or one.url or one.constraint or len(pages) != 1:
         return None
-    address = one.find_links[0].replace("%2B", "+").replace("%2b", "+")
+    address = pages[0].replace("%2B", "+").replace("%2b", "+")
     if "$" in address:
         return None
     torch = _PAGE_FOR.search(address)
