@@ -3,6 +3,7 @@
     python scripts/read_needs.py FOLDER ...                  prints the rows of facts/wide_need.jsonl
     python scripts/read_needs.py --newest TSV FOLDER ...     the same, knowing which release of each package is newest
     python scripts/read_needs.py --newest TSV --write FOLDER ...    writes that table anew
+    python scripts/read_needs.py --newest TSV --add FOLDER ...      writes the rows of these alone among the others
 
 A FOLDER is a git repository, or holds wheels, whose METADATA is read.  Where a repository's tags are releases of one
 package, its requirements are read at each tag: pyproject.toml, setup.cfg or setup.py, and the lists that these name.
@@ -194,6 +195,14 @@ def listed(text: str) -> list[str]:
     return [line for line in bare if line and not line.startswith("-")]
 
 
+def _called(module: ast.Module, node: ast.expr) -> list[ast.stmt]:
+    """The body of the file's own function that is called without arguments: by custom it reads one list."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args or node.keywords:
+        return []
+    own = [each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == node.func.id]
+    return own[-1].body if own else []
+
+
 def of_setup(text: str, read: Callable[[str], str | None]) -> tuple[str, list[str]]:
     """The name and install_requires of a setup.py, as its literals and the list that it reads tell them."""
     try:
@@ -235,7 +244,8 @@ def of_setup(text: str, read: Callable[[str], str | None]) -> tuple[str, list[st
             return plain(values[node.id], depth + 1)
         paths = {
             str(one.value)
-            for one in ast.walk(node)
+            for each in (node, *_called(module, node))
+            for one in ast.walk(each)
             if isinstance(one, ast.Constant) and str(one.value).endswith(".txt")
         }
         if isinstance(node, ast.Call | ast.ListComp) and len(paths) == 1:
@@ -507,6 +517,12 @@ def rows(
     return table
 
 
+def beside(fresh: Iterable[dict[str, Any]], table: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A table with fresh rows in the place of those of the same packages."""
+    found = {row["package"]: row for row in (*table, *fresh)}
+    return [found[name] for name in sorted(found)]
+
+
 def _run(runs: list[list[str | None]], version: str, asked: str | None, gap: bool) -> None:
     if runs and not gap and runs[-1][2] == asked:
         runs[-1][1] = version
@@ -560,6 +576,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--newest", type=Path, help="names and their newest releases, with a tab between them")
     parser.add_argument("--write", action="store_true", help="write facts/wide_need.jsonl")
+    parser.add_argument("--add", action="store_true", help="the same, and leave the packages in it that were not read")
     options = parser.parse_args(arguments)
     facts = load()
     held = gather(options.folders, lambda line: print(line, file=sys.stderr, flush=True))
@@ -567,9 +584,12 @@ def main(arguments: Sequence[str]) -> int:
     bring = {row.package for row in facts.torch_needs if row.torch or row.note == "asks for any torch"}
     lack = {row.package for row in facts.torch_needs if row.note == "asks for no torch"}
     table = rows(held, bring - lack, exact | {"torch"}, newest_of(options.newest) if options.newest else {})
+    there = facts.directory / "wide_need.jsonl"
+    if options.add:
+        table = beside(table, map(json.loads, there.read_text("utf-8").splitlines()))
     lines = [json.dumps(row, ensure_ascii=False) for row in table]
-    if options.write:
-        files.write(facts.directory / "wide_need.jsonl", "".join(f"{line}\n" for line in lines))
+    if options.write or options.add:
+        files.write(there, "".join(f"{line}\n" for line in lines))
     else:
         print("\n".join(lines))
     return 0

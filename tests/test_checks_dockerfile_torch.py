@@ -246,3 +246,33 @@ def test_a_smaller_base_is_named_only_where_it_exists() -> None:
     known = said("duplicate-cuda", text.format("12.1.1-cudnn8-devel-ubuntu22.04")).findings[0].fix
     other = said("duplicate-cuda", text.format("12.1.9-cudnn8-devel-ubuntu22.04")).findings[0].fix
     assert "12.1.1-base-ubuntu22.04" in known and "12.1.9" not in other
+
+
+_CUDA_12 = "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\nRUN apt-get update && apt-get install -y python3-pip git\n"
+
+
+@pytest.mark.parametrize(
+    ("build", "outcome"),
+    [
+        ("git clone https://github.com/Comfy-Org/ComfyUI a && pip3 install -r a/requirements.txt", Outcome.FAIL),
+        ("git clone https://github.com/MIC-DKFZ/HD-BET a && cd a && pip3 install -e .", Outcome.FAIL),
+        (
+            "git clone https://github.com/MIC-DKFZ/HD-BET a && cd a && git checkout master && pip3 install -e .",
+            Outcome.FAIL,
+        ),
+        (
+            "git clone https://github.com/MIC-DKFZ/HD-BET a && cd a && git checkout 1a2b3c4 && pip3 install -e .",
+            Outcome.UNKNOWN,
+        ),
+        ("git clone -b v1 https://github.com/MIC-DKFZ/HD-BET a && cd a && pip3 install -e .", Outcome.UNKNOWN),
+        ("git clone https://github.com/MIC-DKFZ/another a && cd a && pip3 install -e .", Outcome.UNKNOWN),
+        ("pip3 install git+https://github.com/Sanster/IOPaint", Outcome.FAIL),
+        ("pip3 install iopaint", Outcome.FAIL),
+        ("pip3 install iopaint torch==2.5.1", Outcome.PASS),
+    ],
+)
+def test_what_much_used_projects_ask_of_torch_is_known_at_their_newest_state_alone(
+    build: str, outcome: Outcome
+) -> None:
+    for check in (MAJOR, "unpinned-torch"):
+        assert said(check, f"{_CUDA_12}RUN {build}\n").outcome is outcome, check

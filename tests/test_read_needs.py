@@ -119,6 +119,12 @@ FORMS = {
         'setuptools.setup(name="sep-arator", install_requires=read("requirements.txt"))\n',
         "requirements.txt": "torch>=2\n",
     },
+    "own function": {
+        "setup.py": 'from setuptools import setup\ndef load():\n    name = "requirements.txt"\n'
+        '    return [line.strip() for line in open(name)]\n'
+        'setup(name="sep-arator", install_requires=load())\n',
+        "requirements.txt": "torch>=2\n",
+    },
     "adds": {
         "setup.py": 'from setuptools import setup\nNEEDS = ["torch>=2"]\nif older:\n    NEEDS += ["typing"]\n'
         'setup(name="sep-arator", install_requires=NEEDS)\n'
@@ -249,6 +255,12 @@ def test_of_a_newer_release_lower_bounds_alone_are_taken_over() -> None:
         "b": [["1.0", "1.0", "==2.1"], ["1.1", "1.1", ""]],
     }
     assert table(one, {"a": "0.9"}) == {}  # not released, or of another's name
+
+
+def test_rows_that_are_added_leave_those_of_other_packages_as_they_are() -> None:
+    rows = [{"package": "a", "torch": []}, {"package": "c", "torch": []}]
+    fresh = [{"package": "b", "torch": [1]}, {"package": "c", "torch": [2]}]
+    assert script().beside(fresh, rows) == [rows[0], *fresh]
 
 
 @pytest.mark.parametrize(

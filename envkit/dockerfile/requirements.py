@@ -104,17 +104,25 @@ def torch_of(url: str) -> str:
     return _git_torch().get(found[1].lower(), ("", ""))[1] if found is not None else ""
 
 
+class _Lists(msgspec.Struct, frozen=True):
+    """What the lists of one repository ask for of torch and its kin, by path, and where that was read, and when."""
+
+    source: str
+    lists: dict[str, str]
+
+
 @cache
-def _public_lists() -> dict[str, dict[str, str]]:
-    """What the lists of much used repositories ask for of torch and its kin, by repository and path."""
+def _public_lists() -> dict[str, _Lists]:
+    """The lists of much used repositories, at the newest state that was read of each."""
     there = Path(__file__).with_name("public_lists.json").read_bytes()
-    return msgspec.json.decode(there, type=dict[str, dict[str, str]])
+    return msgspec.json.decode(there, type=dict[str, _Lists])
 
 
 def lists_of(url: str) -> dict[str, str]:
     """The known lists of a repository of GitHub's, by path; none of another one."""
     found = re.search(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z", url)
-    return _public_lists().get(found[1].lower(), {}) if found else {}
+    known = _public_lists().get(found[1].lower()) if found else None
+    return known.lists if known is not None else {}
 
 
 def says_nothing(unread: Unread) -> bool:

@@ -177,7 +177,9 @@ class Tree:
             self.clones[clone.folder] = (clone.url, clone.ref)
         elif program == "git" and "checkout" in words:
             place = posixpath.normpath(command.cwd or "/")
-            if place in self.clones and not words[-1].startswith("-"):
+            known = requirements.lists_of(self.clones[place][0]) if place in self.clones else {}
+            newest = known and words[-1] in ("main", "master") and not self.clones[place][1]
+            if place in self.clones and not words[-1].startswith("-") and not newest:
                 self.clones[place] = (self.clones[place][0], words[-1])
                 self.events.append((place, FromOthers(f"the build clones it from {self.clones[place][0]}")))
         elif program in ("wget", "curl"):
