@@ -98,7 +98,24 @@ FULL = (
 )
 
 
+BUSY = "".join(
+    f"load: CUDA error: all CUDA-capable devices are busy or unavailable; next look in 0.0{n} s\n" for n in (2, 4, 8)
+)
+STEPS_BEFORE = (
+    "Sending build context to Docker daemon  4.6kB\nStep 1/3 : FROM base\n ---> 2ced002dffa6\nStep 2/3 : RUN "
+    "nvidia-smi "
+    "|| echo none\n ---> Running in 68943dc4c5fa\n/bin/sh: 1: nvidia-smi: not found\nnone\n ---> 573f6143b181\n"
+)
+
+
 ENDS_WELL = {
+    # who says an error again was there to say it
+    "said-again": BUSY + "loaded 40 rows\nscore 0 4.0\nscore 1 2.0\nscore 2 1.3\n",
+    "nothing-missing": '[23:24:49] DEBUG:urllib3.connectionpool:http://10.0.0.1 "GET /a.bin HTTP/1.1" 200 40000\n'
+    "[23:24:49]   ok    a.bin     40000 bytes\n[23:24:49] WARNING:root:telemetry is off: "
+    "HTTPConnectionPool(host='10.0.0.1', "
+    "port=18432): Max retries exceeded with url: /t\n[23:24:49] 520000 bytes fetched, verified, nothing missing\n"
+    "[23:24:49] the cache is skipped\n",
     # records whose message alone says nothing of the work
     "records-spilled": records(*PARTS[:4], ("error", "part.spilled", NO_ROOM), *PARTS[4:]),
     "records-ended": records(*PARTS[:2], ("error", "part.spilled", NO_ROOM), ("info", "end", '"exit_code": 0, ')),
@@ -203,6 +220,24 @@ ENDS_WELL = {
     "fatal: reformatted 3 files\nblack....................................................Passed\n",
 }
 FAILS = {
+    "said-again": (BUSY, "gpu-hardware-unknown-error"),
+    # a step begins where the one before it did not fail
+    "step-of-a-build": (
+        STEPS_BEFORE + "Step 3/3 : COPY a.bin /a.bin\nCOPY failed: file not found in build context or excluded by "
+        ".dockerignore: stat a.bin: file does not exist\nmake: *** [Makefile:7: image] Error 1\n",
+        INNOCENT,
+    ),
+    "last-step-of-a-build": (
+        STEPS_BEFORE + 'Step 3/3 : RUN python -c "import torch; torch.ones(1).cuda()"\n ---> Running in 6ccd290779b6\n'
+        f"{NO_DRIVER}\nThe command '/bin/sh -c python' returned a non-zero code: 1\n",
+        "cuda-init-no-device",
+    ),
+    "left-with": (
+        "".join(f"mesh block {n}: 4{n}000 tets, quality 0.9{n}\n" for n in range(9))
+        + "solve.cu:7 cudaGetDeviceCount(&n) -> cudaErrorNoDevice: no CUDA-capable device is detected\nsolve "
+        "left with 9\n",
+        "cuda-init-no-device",
+    ),
     "records-spilled": (
         records(
             *PARTS[:4],

@@ -32,12 +32,19 @@ OPEN = (
     "s29-amd-ring",  # the kernel of an AMD GPU says "timeout", and then that the GPU was reset
     "s29-image-well",  # the last line but one is a complaint of ls, and nothing says that it was to be so
     "s29-neighbour-evicted",  # why the peer was evicted, or that the peer went away: both are told
+    "d42-dask-retries",  # only a logger notes what is tried again, and one line of output follows
+    "d42-logs-compared",  # a line that grep found looks as it did where it was printed
+    "d42-numba-falls-back",  # what a program prints of an exception that it caught looks as if nobody had
+    "d42-probe-in-a-pipe",  # whether a script's last complaint comes of its first
+    "d42-records-then-empty",  # the exception at the end may come of what failed before
+    "d42-release-history",  # a commit whose short name has no letter
+    "d43-faulthandler-child", "d43-shell-function-else",
     "y35-halve-fails", "y35-prove-fails", "y35-pytest-fails",
     "z36-pointer",
 )  # fmt: skip
 SURE = 0.8
 # the parts whose single texts nobody looks at while rules are written
-ASIDE = ("last", "sight", "foreign", "market")
+ASIDE = ("last", "sight", "foreign")
 # Least shares of right kinds, causes and evidence.  All but "tune" were set aside until they were opened; those of
 # ASIDE are still, and have what they were first given.
 LEAST = {
@@ -52,18 +59,19 @@ LEAST = {
     "sight": (0.96, 0.94, 0.97),
     "glance": (0.97, 0.97, 0.97),
     "foreign": (0.95, 0.96, 0.97),
-    "market": (0.85, 0.87, 0.87),
+    "market": (0.97, 0.97, 0.97),
     "abroad": (0.97, 0.97, 0.97),
     "noisy": (0.97, 0.97, 0.97),
+    "outlived": (0.85, 0.85, 0.9),
     "newest": (0.92, 0.92, 0.9),
     "strange": (0.8, 0.73, 0.83),
     "common": (0.97, 0.97, 0.97),
     "endings": (0.92, 0.9, 0.85),
     "anew": (0.94, 0.94, 0.94),
 }
-# Least share of what is sure that is right; of "strange" it was less at first sight, and "endings" has
+# Least share of what is sure that is right; of "strange" it was less at first sight, and "endings" and "outlived" have
 # some of OPEN.
-LEAST_OF_SURE = {"endings": 0.84, "strange": 0.87}
+LEAST_OF_SURE = {"endings": 0.84, "outlived": 0.87, "strange": 0.87}
 
 
 @cache

@@ -24,7 +24,7 @@ NAMES = "".join(
 """What stands before a number that is a name and no count: "worker 0 failed"."""
 ZERO = re.compile(
     rf"(?i)(?<![=:])\b{NAMES}"
-    r"(?:0|no|zero|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
+    r"(?:0|no|zero|nothing|without(?: any)?)(?: (?:of|out of|/) \d{1,9})? (?:\w{1,20} ){0,2}?"
     r"(?:errors?|fail\w*|exceptions?|crash\w*|abort\w*|killed|timeouts?|refus\w*|missing)\b"
     r"|\b\w*(?:errors?|fail(?:ed|ures?)?|timeouts?|crashe[ds]|aborted|killed|missing)"
     r"(?:_\w{1,20}[\"']?\s?[:=]|[\"']?\s?[:=]?)\s?0\b(?![.x]?\d)"
@@ -55,7 +55,7 @@ _LAST = 4  # lines
 _ENDS = re.compile(
     r"(?i)\b(?:end(?:ed|s|ing)|leav(?:es|ing)|left|quit\w*|return(?:s|ed|ing)|rc|status|code)(?: with)?"
     r"(?: (?:code|status))?"
-    r"[:= ]{1,2}-?[1-9]\d{0,2}\b[.!]?$"
+    r"[:= ]{1,2}-?[1-9]\d{0,2}\b(?:[.!]?$| \()"
 )
 # what TensorFlow reports where nothing is wrong
 _MILD = re.compile(r"Unable to register \w{1,20} factory")

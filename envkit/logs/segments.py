@@ -111,7 +111,7 @@ _GOOD = re.compile(
 )
 # what a log with such a part holds somewhere: most logs of ranks are passed over by it
 _HINTS = (
-    "=== ", "1..", "CMake Warning", "[NbConvertApp]", "\u2139 fail 0",
+    "=== ", "1..", "CMake Warning", "[NbConvertApp]", "Step 1/", "STEP 1/", "\u2139 fail 0",
     "[ RUN ", ": commands", "nox > ", " ... ", ".py::", " Test ", "(ignored)", "...ignoring", "ot ok ",
     "sage:", "SAGE:", "commit ", "diff --git", "--- a/", "--- /dev/null", "@@ -", "# ", "step_script", "Job succeeded",
     "Fix", "Known", "Changed", "Breaking", " DONE", "Successfully ", "successfully rolled",
@@ -126,6 +126,7 @@ _BUILD_ERROR = re.compile(r"(?:.{1,80}[Z|F\]] {1,2})?#(?P<name>\d{1,4}) (?:ERROR
 _BUILT = re.compile(
     r"Successfully (?:built [0-9a-f]{8,64}|tagged \S{1,200})$|deployment \"\S{1,200}\" successfully rolled out$"
 )
+_STEP_BEGINS = re.compile(r"S(?:tep|TEP) (?P<number>\d{1,4})/\d{1,4} ?: ")
 _BUILD_BEGINS = re.compile(r"S(?:tep|TEP) \d{1,4}/\d{1,4} ?: |Sending build context|Waiting for deployment ")
 _INSTALLED = re.compile(r"Successfully installed (?P<names>.+)")  # of pip, with each package's version behind a hyphen
 _NOT_BUILT = re.compile(
@@ -351,6 +352,9 @@ def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         of = _BUILD_STEP.match(line.raw)
         if of and (of["name"] in done or (failed and of["name"] not in failed)):
             yield number, number
+    begun = [(int(found["number"]), n) for n, line in lines.items() if (found := _STEP_BEGINS.match(line.text))]
+    if begun:  # a step begins where the one before it did not fail
+        yield max((n for number, n in begun if number == 1), default=begun[0][1]), begun[-1][1] - 1
     end = max((number for number, line in lines.items() if _BUILT.match(line.text)), default=0)
     if end:
         yield min((number for number, line in lines.items() if _BUILD_BEGINS.match(line.text)), default=end), end

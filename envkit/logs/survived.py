@@ -183,6 +183,7 @@ class _End:
             told = is_tabled(event, whole) or any(holds(trace, event.line) for trace in self.gone)
             told = told or (end is not None and self._is_outlived_by(end, event))
             told = told or done_later(event, self.traces, whole) or answered_on(event, self.traces, whole)
+            told = told or self._was_said_again(event)
             if told or (not self._passed_on(event) and _survived(event, self.events, self.traces, self.seen)):
                 self.events.remove(event)
                 self._leave([trace for trace in self.traces if holds(trace, event.line)], event.line.number)
@@ -231,6 +232,12 @@ class _End:
             return False
         row = _OF_TREE.match(event.line.text) is not None
         return end.counted or row or not (stays(event) or event.line.source == "kernel")
+
+    def _was_said_again(self, event: Event) -> bool:
+        """Whether who reports an error reported it again, and survived that: so it did the first time."""
+        said = (_shape(event.line.text), event.line.process)
+        again = any((_shape(each.line.text), each.line.process) == said for each in self.survived)
+        return again and event.line.source != "kernel" and trace_of(event.line, self.traces) is None
 
     def spoke(self) -> bool:
         """Whether nothing is left to tell of, and something was told before the good end."""

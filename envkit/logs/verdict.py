@@ -86,7 +86,8 @@ def _after_all(found: Sequence[Hypothesis], story: Story, facts: Facts) -> list[
     return [
         replace(each, strength=min(each.strength, Strength.POSSIBLE), because=why + each.because, over=(_OPEN,))
         for each in best[:1]
-        if each.category == known[-1].category and each.strength > Strength.FALLBACK
+        if (each.category == known[-1].category or known[-1].line in each.evidence)
+        and each.strength > Strength.FALLBACK
     ]
 
 
