@@ -256,8 +256,18 @@ def _on_jetson(dockerfile: Dockerfile) -> Iterator[Finding]:
 _WINDOWS = options.names("opencv-python opencv-contrib-python")
 # That without windows, and what requires it: which of the two stays hangs on the order in which they are unpacked.
 _HEADLESS = options.names(
-    "opencv-python-headless opencv-contrib-python-headless albucore albumentations easyocr img2table python-doctr"
+    "opencv-python-headless opencv-contrib-python-headless albucore albumentations deepface easyocr img2table "
+    "python-doctr rembg"
 )
+# What requires one with windows, with the first release of which that was read.  Source: METADATA of ultralytics
+# 8.0.100 and 8.4.190, facexlib 0.3.0, gfpgan 1.3.8, imgaug 0.4.0 and realesrgan 0.3.0.
+_BRING_WINDOWS = {
+    "facexlib": ("opencv-python", "0.3.0"),
+    "gfpgan": ("opencv-python", "1.3.8"),
+    "imgaug": ("opencv-python", "0.4.0"),
+    "realesrgan": ("opencv-python", "0.3.0"),
+    "ultralytics": ("opencv-python", "8.0.100"),
+}
 _GL = options.names("libgl1 libgl1-mesa-glx libgl1-mesa-dri libgl1-mesa-dev libgl-dev libglvnd-dev")
 _GLIB = options.names("libglib2.0-0 libglib2.0-0t64 libglib2.0-dev libglib2.0-bin software-properties-common gdb")
 # Packages that bring neither, with what they depend on and recommend: Depends and Recommends in Debian 12.
@@ -298,18 +308,28 @@ def _without_graphics(dockerfile: Dockerfile) -> Iterator[Finding]:
         if not has and brings.isdisjoint(packages)
     ]
     for one in dockerfile.installs if missing else ():
+        name, since = _BRING_WINDOWS.get(one.name, (one.name, ""))
+        if name not in _WINDOWS or one.manager not in ("pip", "uv", "poetry") or not _surely(one):
+            continue
+        own = not since
         fits = allows(">=4.3", one.version) is True if one.version else allows(one.specifier or ">0", "4.10") is True
-        if one.name in _WINDOWS and fits and one.manager in ("pip", "uv", "poetry") and _surely(one):
+        if not own:
+            free = not one.specifier or allows(one.specifier, _LATER) is True
+            fits = allows(f">={since}", one.version) is True if one.version else free
+        if fits and (own or "--no-deps" not in one.options):
             yield warning(
-                f"{one.name} loads {' and '.join(missing)} when it is imported, and neither {base.reference} nor the "
-                "file brings it",
+                f"{name}{'' if own else f', which {one.name} requires,'} loads {' and '.join(missing)} when it is "
+                f"imported, and neither {base.reference} nor the file brings it",
                 one.span,
                 {f"{base.reference} is {base.os.value}": f"{base.span.place}, {base.os.via}"},
-                f"take {one.name}-headless, which opens no windows, or install libgl1 and libglib2.0-0 by apt-get",
+                f"take {one.name}-headless, which opens no windows, or install libgl1 and libglib2.0-0 by apt-get"
+                if own
+                else "install libgl1 and libglib2.0-0 by apt-get",
             )
             return
 
 
+_LATER = "999.0"  # a release that is to come: a bound from below lets the newest in
 _SMALL = ("base", "runtime")  # the devel flavor has tools with windows
 
 
