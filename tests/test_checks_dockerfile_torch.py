@@ -276,3 +276,37 @@ def test_what_much_used_projects_ask_of_torch_is_known_at_their_newest_state_alo
 ) -> None:
     for check in (MAJOR, "unpinned-torch"):
         assert said(check, f"{_CUDA_12}RUN {build}\n").outcome is outcome, check
+
+
+CU124 = "FROM python:3.11\nRUN pip install torch==2.6.0 --index-url https://download.pytorch.org/whl/cu124\n"
+RUNPOD = "FROM runpod/pytorch:2.8.0-py3.11-cuda12.8.1-cudnn-devel-ubuntu22.04\n"
+TWICE, REJECTED = "torch-installed-twice", "package-rejected"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{CU124}RUN pip install sympy==1.12 accelerate==1.3.0\n", TWICE),
+        (f"{CU124}RUN pip install triton==3.1.0 'peft<1'\n", TWICE),
+        (f"{CU124}RUN pip install 'triton<3.2' accelerate==1.3.0\n", TWICE),
+        (f"{RUNPOD}RUN pip install triton==3.3.1 accelerate\n", TWICE),
+        ("FROM python:3.11\nRUN pip install torch --index-url https://download.pytorch.org/whl/cu118\n"
+         "RUN pip install sympy==1.12 accelerate==1.3.0\n", TWICE),
+        (f"{CU124}RUN pip install sympy==1.13.1 accelerate==1.3.0\n", ""),
+        (f"{CU124}RUN pip install sympy==1.12 numpy\n", REJECTED),  # nothing has pip resolve torch
+        (f"{CU124}RUN pip install --no-deps sympy==1.12 accelerate==1.3.0\n", REJECTED),
+        (f"{CU124}RUN python -m venv /opt/venv && /opt/venv/bin/pip install sympy==1.12 accelerate==1.3.0\n", ""),
+        (f"{RUNPOD}RUN pip install 'triton>=3.3.0,<3.4.0'\n", REJECTED),
+        (f"{RUNPOD}RUN pip install triton==3.3.1\n", REJECTED),
+        (f"{CU124}RUN pip install triton==3.1.0\n", REJECTED),
+        (f"{RUNPOD}RUN pip install triton==3.4.0\n", ""),
+        (f"{RUNPOD}RUN pip install 'triton>=3.3'\n", ""),
+        (f"{RUNPOD}RUN pip install triton==3.3.1 && pip install torch==2.7.1\n", TWICE),  # the last has its own
+        ("FROM nvcr.io/nvidia/pytorch:24.08-py3\nRUN pip install triton==3.3.1\n", ""),  # NVIDIA's own build
+        (f"{RUNPOD}RUN python -m venv /opt/venv && /opt/venv/bin/pip install triton==3.3.1\n", ""),
+    ],
+)  # fmt: skip
+def test_what_is_pinned_against_the_torch_that_is_there(text: str, told: str) -> None:
+    for check in (TWICE, REJECTED):
+        wanted = [Severity.WARNING] if check == told else []
+        assert [one.severity for one in said(check, text).findings] == wanted, check

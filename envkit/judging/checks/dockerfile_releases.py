@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from envkit.dockerfile.requirements import admits, allows
 from envkit.facts import Facts, RequireRow
 from envkit.judging.checks import _by_index as by_index
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _nvidia_wheels as nvidia_wheels
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, optional, reached, together
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.judging.checks._pips import of_one_command
 from envkit.judging.checks._torch_fit import cited
+from envkit.judging.checks._torch_ousted import BOUND_BY_TORCH, Against, against
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
-from envkit.subjects.dockerfile import Dockerfile, Install
+from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 
 _HEEDLESS = frozenset({"--no-deps", "--override", "--overrides", "--use-deprecated"})
 # What brings a NumPy that pip finds in a distribution's own folder.
@@ -51,12 +53,15 @@ def package_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     others = [*_over_tensorflow(dockerfile, order, facts)]
     others += nvidia_wheels.excluding(dockerfile, order, commands, _HEEDLESS, facts)
     others += by_index.refusals(dockerfile, facts, torch=False)
+    met = list(against(dockerfile, _over_torch(dockerfile, order), facts))
+    others += [_other_triton(one, dockerfile) for one in met if one.by is None and one.pin.name == "triton"][:1]
     yield from others
     skip_if(not (wishes or others), "no package is pinned of which is known which releases of others it asks for")
     named: dict[str, list[tuple[int, Install]]] = {}  # by name, with the place in the order
     for at, one in enumerate(order):
         named.setdefault(one.name, []).append((at, one))
-    told: set[tuple[str, str]] = set()
+    # Of a torch that gives way to its pin torch-installed-twice tells.
+    told = {("torch", one.pin.name) for one in met if one.by is not None or one.pin.name == "triton"}
     for asked in wishes:
         if (asked.one.name, asked.other) in told:
             continue
@@ -90,6 +95,29 @@ def _over_tensorflow(dockerfile: Dockerfile, order: Sequence[Install], facts: Fa
                 {f"tensorflow {tag[1]} asks for {other}{specifier}": cited(row), base.reference: base.span.place},
                 f"take a {other} that is {specifier}, or another release of tensorflow, and test the two",
             )
+
+
+def _over_torch(dockerfile: Dockerfile, order: Sequence[Install]) -> list[Torch]:
+    """The torches of a build that has a triton, or another that torch asks for, named: the base's first."""
+    if not any(each.name in BOUND_BY_TORCH for each in order):
+        return []
+    base, torches = dockerfile.base, list(dockerfile.torches)
+    if stack.said(base.torch) and base.sure and not (torches and torches[0].method == "base"):
+        torches.insert(0, Torch(base.torch, base.torch_cuda, "base", base.span))
+    return torches
+
+
+def _other_triton(one: Against, dockerfile: Dockerfile) -> Finding:
+    """A triton that takes the place of the one that the torch which is there asks for, while torch stays as it is."""
+    base, pin = dockerfile.base.reference, f"triton{one.pin.specifier}"
+    holds = f"{base} holds" if one.torch.method == "base" else f"{one.torch.span.place} installs"
+    return warning(
+        f"{holds} torch {one.release}, which asks for triton{one.asked}, and {pin} is installed over the one that it "
+        "took",
+        one.pin.span,
+        {f"torch {one.release} asks for triton{one.asked}": one.because, pin: one.pin.span.place},
+        f"take triton{one.asked}, or the torch that asks for {pin}, and test the two",
+    )
 
 
 def _counts(one: Install) -> bool:

@@ -24,6 +24,7 @@ from envkit.judging.checks._dockerfile import (
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, other_python, unreleased
+from envkit.judging.checks._torch_ousted import against
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass
@@ -251,7 +252,7 @@ def torch_installed_twice(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
     base = _of_base(dockerfile)
     if base is not None and torches[0].method != "base":
         torches.insert(0, base)
-    told = list(_replaced(torches, dockerfile, facts))
+    told = list(_replaced(torches, dockerfile, facts)) or list(_ousted(torches, dockerfile, facts))
     yield from told
     if not told:
         unknown_if_unread(dockerfile.unread, ", so whether it replaces torch is not known")
@@ -288,6 +289,30 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
 
 
 _IN_PLACE = "in its place"
+
+
+def _ousted(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """A torch in whose place the installer puts another, because a pin of the command excludes what that one requires
+    and something else in it requires a torch."""
+    for one in against(dockerfile, torches, facts):
+        if one.by is None or (one.pin.name == "triton" and _by_conda(one.torch, dockerfile)):
+            continue
+        pin, by = f"{one.pin.name}{one.pin.specifier}", f"{one.by.name}{one.by.specifier}"
+        base = one.torch.method == "base"
+        earlier = "the base brings" if base else f"{one.torch.span.place} installs"
+        yield warning(
+            f"{earlier} torch {one.release}, which asks for {one.pin.name}{one.asked}, and {pin} here excludes that, "
+            f"so that {one.pin.manager} puts another torch {_IN_PLACE}, for {by} requires one",
+            one.pin.span,
+            {f"torch {one.release} asks for {one.pin.name}{one.asked}": one.because, by: one.by.span.place},
+            f"take {one.pin.name} out of the list, or the release that torch {one.release} asks for",
+        )
+        return
+
+
+def _by_conda(torch: Torch, dockerfile: Dockerfile) -> bool:
+    """Whether conda may have installed the torch of the base, whose METADATA names no triton."""
+    return torch.method == "base" and dockerfile.base.family in ("pytorch", "conda")
 
 
 def _along(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None:
