@@ -120,3 +120,14 @@ def test_gdb_and_numbers_in_containers_of_podman_as_root_and_as_an_ordinary_user
         assert "the first nan comes out of `sub` at /w/program.py:4 in <module>" in said
     finally:
         subprocess.run([*podman, "rmi", "--force", image], capture_output=True, check=False, cwd="/")
+
+
+@pytest.mark.parametrize(("network", "own"), [("none", True), ("", False)])
+def test_a_container_without_a_network_finds_itself_by_its_name(
+    engine: DockerEngine, python_base: ResolvedBase, network: str, own: bool
+) -> None:
+    """As torchrun asks for its host; where there is a network the engine gives the name, and an address of it."""
+    asks = "import socket; print(socket.gethostbyname(socket.gethostname()))"
+    argv = ["python3", "-c", asks]
+    said = engine.follow(python_base.ref, argv, mounts={}, network=network, timeout_s=PATIENCE_S, say=print)
+    assert said.exit == 0 and said.stdout.startswith("127.") is own

@@ -513,6 +513,7 @@ class DockerEngine:
                 host = api.create_host_config(
                     auto_remove=True,
                     network_mode=network or "bridge",
+                    extra_hosts={name: "127.0.0.1"} if network == "none" else None,  # torchrun looks its host up
                     cap_add=["SYS_PTRACE"],
                     init=False,
                     shm_size=1 << 30,
@@ -522,8 +523,7 @@ class DockerEngine:
                     **_devices(gpus, self._info),
                 )
                 own: dict[str, Any] = {"name": name, "entrypoint": "", "labels": {RUN_LABEL: "1"}}
-                if placed is not None:
-                    own |= _placed(placed)
+                own |= ({"hostname": name} if network == "none" else {}) | (_placed(placed) if placed else {})
                 created = api.create_container(image, list(argv), stdin_open=True, host_config=host, **own)
                 if gpus and (why := docker_run.dropped(api.inspect_container(str(created["Id"])), gpus)):
                     raise Undecided(why, _DROPPED_FIX)
