@@ -2,7 +2,7 @@
 
     python scripts/public_logs.py --texts DIR [--list FILE.jsonl] [--category ID] [--verbose]
         [--part tune|held|later|unseen|beyond|novel|further|common|endings|anew|newest|strange|last|sight|glance
-        |foreign|abroad|market|noisy|outlived|all] [--totals]
+        |foreign|abroad|market|street|noisy|outlived|all] [--totals]
 
 The list names of each log its id, where it is from, and what an expert expects: category and cause class (with those
 that are right as well), the lines to be quoted, whether the loudest line misleads, and whether the GPU environment is
@@ -155,8 +155,20 @@ def main() -> int:
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--texts", type=Path, required=True)
     opened = ("tune", "held", "later", "unseen", "beyond", "novel", "further", "common", "endings", "anew", "newest")
-    parts = (*opened, "strange", "last", "sight", "glance", "foreign", "abroad", "market", "noisy", "outlived", "all")
-    parser.add_argument("--part", choices=parts, default="all")
+    parts = (
+        *opened,
+        "strange",
+        "last",
+        "sight",
+        "glance",
+        "foreign",
+        "abroad",
+        "market",
+        "street",
+        "noisy",
+        "outlived",
+    )
+    parser.add_argument("--part", choices=(*parts, "all"), default="all")
     parser.add_argument("--category", help="only the logs that an expert puts there")
     parser.add_argument("--totals", action="store_true", help="totals alone, no single answer")
     parser.add_argument("--verbose", action="store_true", help="the hypotheses of each miss, in their order")

@@ -46,7 +46,7 @@ _WRITTEN_AFTER = {
     "n22-": "later", "p25-": "unseen", "q26-": "beyond", "r28-": "novel", "s29-": "further", "t30-": "last",
     "u31-": "common", "v32-": "sight", "w33-": "glance",
     "x34-": "newest", "y35-": "endings", "z36-": "strange", "b37-": "anew", "c38-": "foreign",
-    "d40-": "noisy", "d42-": "outlived", "d43-": "outlived",
+    "d40-": "noisy", "d42-": "outlived", "d43-": "outlived", "s41-": "street",
 }  # fmt: skip
 _PLAIN, _JOB, _TEE, _STAMPED, _ACTIONS = "plain", "job", "tee", "stamped", "actions"
 _STAMPS = {  # what comes before each line, by the dress, as a format of the time
