@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--gpus", default="all")
     parser.add_argument("--width", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one program")
     parser.add_argument("--only", nargs="*", default=[])
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
@@ -104,7 +105,8 @@ def main() -> int:
         command = ["python3", str(OTHER.get(name, PROGRAM)), name, fault]
         if name == "isolated":  # a Python without the companion: py-spy alone has its stack
             command = ["python3", "-I", "-c", WAITS.format("cpu" if given.gpus == "none" else "cuda")]
-        told = asked([*OPTIONS[run], *where], command, Path(scratch) / run.replace("/", "-"), min(120.0, left - 10))
+        place = Path(scratch) / run.replace("/", "-")
+        told = asked([*OPTIONS[run], *where], command, place, min(given.limit, left - 10))
         with lock:
             known["runs"][run] = told
             given.out.write_text(json.dumps(known, indent=1))

@@ -2,7 +2,7 @@
 
 With ``-apart`` behind it the losses are collected by a group of its own, on the CPU.
 
-Run it under torchrun; it uses NCCL where there is a GPU for each rank, else gloo.
+Run it under torchrun; it uses NCCL where there is a GPU for each rank, else gloo, with SHARE_GPU=1 on the first GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 3
+STEPS, SHARED = 3, bool(os.environ.get("SHARE_GPU"))
 
 
 class Model(torch.nn.Module):
@@ -57,7 +57,7 @@ def main(case: str) -> None:
         time.sleep(3600)  # never joins
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     nccl = gpus >= int(os.environ["WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if nccl else torch.device("cpu")
+    device = torch.device("cuda", nccl * int(os.environ["LOCAL_RANK"])) if nccl or SHARED else torch.device("cpu")
     if nccl:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if nccl else "gloo")
