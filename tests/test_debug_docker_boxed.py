@@ -1,8 +1,10 @@
 """What `envkit debug --image` said in containers of Docker Engine with an H200: the programs of `boxed_programs.py`,
 and six with a fault in a kernel that torch.compile fused or copied, labelled before any run.
 
-"again" are runs after the rules were mended, "runtime" those where NVIDIA's runtime gave the GPU and the engine read no
-CDI; "profile" is nsys in a container, "dumps" are core dumps of a GPU opened in another container.
+"again" are runs after the rules were mended, "packages", "twins" and "ranks" those of a later day: four packages of
+AOTInductor, the clean twins of the six with time enough, and jobs of two ranks on one GPU; "runtime" are those where
+NVIDIA's runtime gave the GPU and the engine read no CDI; "profile" is nsys in a container, "dumps" are core dumps of a
+GPU opened in another container.
 """
 
 from __future__ import annotations
@@ -100,3 +102,40 @@ def test_nsys_names_the_kernel_in_a_container() -> None:
 def test_core_dumps_of_a_gpu_are_opened_in_another_container() -> None:
     for each in RECORD["dumps"].values():
         assert each["report"]["verdict"] == "found" and "/src/tests/debug/kernels/oob.cu:6" in each["report"]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("name", "differs"),
+    [("typed", "number type"), ("shaped", "shape"), ("strided", "strides"), ("hosted", "device")],
+)
+def test_a_package_with_an_input_that_it_was_not_made_for_is_told_with_what_differs_and_the_line(
+    name: str, differs: str
+) -> None:
+    told = report(f"{name}/fault", "packages")
+    assert told["verdict"] == "found" and re.search(rf"an input (?:of|on) (?:an)?other {differs} than", told["cause"])
+    assert f"called at /src/tests/debug/boxed_programs.py:{RECORD['lines']['typed'][0]} in given" in told["cause"]
+    assert report("typed/clean", "packages")["verdict"] == "clean"
+
+
+def test_the_twins_of_the_six_are_clean_under_every_tool_where_they_have_the_time() -> None:
+    assert {name.partition("/")[0] for name in RECORD["twins"]} == set(LABELS)
+    for name in RECORD["twins"]:
+        told = report(name, "twins")
+        assert told["verdict"] == "clean"
+        assert [each["stage"] for each in told["steps"]] == ["as-is", "memcheck", "initcheck", "racecheck", "synccheck"]
+
+
+def test_ranks_in_a_container_without_a_network() -> None:
+    """The one that froze what the other trains is told with both lines, and the clean job only lacks the sanitizer,
+    which that image does not have.  Of a rank that left its collectives out gloo tells the others, who die of it."""
+    lines = (HERE / "debug" / "hang_ranks.py").read_text().splitlines()
+    (backward,) = (number for number, line in enumerate(lines, 1) if "loss.backward()" in line)
+    frozen = report("frozen-apart", "ranks")
+    assert frozen["cause"].startswith("rank 1 gave no gradient for branch.weight, branch.bias of Model in backward 1")
+    assert f"rank 0 is at /src/tests/debug/hang_ranks.py:{backward} in main" in frozen["cause"]
+    clean = report("clean", "ranks")
+    assert clean["verdict"] == "undecided"
+    assert clean["cause"] == "the command succeeded, but there is no compute-sanitizer"
+    skips = report("skips", "ranks")
+    assert "a peer closed its connection, so it ended before this rank" in skips["cause"]
+    assert skips["cause"].endswith(f"the call that fails is at /src/tests/debug/hang_ranks.py:{backward} in main")

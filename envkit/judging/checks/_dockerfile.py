@@ -44,6 +44,8 @@ def unknown_if_unread(unread: Sequence[Unread], so: str = "", at_most: Severity 
 
 MOVING = pattern(r"(?:^|[-_.])(?:latest|rolling|edge|nightly|main|master|dev)(?:$|[-_.])")
 
+JETSON = pattern(r"l4t|jetson|dustynv")  # in the name of a base: the driver is the board's, and builds see the GPU
+
 
 def worth_on(base: Base) -> Severity:
     """What a doubt is worth whose answer shows in the build: whether a package is to be had, a compiler is there.

@@ -16,7 +16,7 @@ from envkit.judging.checks._compiles import (
     toolkit,
     without_headers,
 )
-from envkit.judging.checks._dockerfile import need_stages, reached, worth_on
+from envkit.judging.checks._dockerfile import JETSON, need_stages, reached, worth_on
 from envkit.judging.checks._outcomes import error, found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited
 from envkit.model import Finding, Observed, Severity, Span
@@ -276,7 +276,7 @@ def extension_without_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     told: set[str] = set()
     for one, forced in asking_for_a_gpu(dockerfile, facts):
         base = dockerfile.stages[one.stage].base
-        if base.family not in ("nvidia", "pytorch") or _JETSON.search(base.reference) or not base.sure:
+        if base.family not in ("nvidia", "pytorch") or JETSON.search(base.reference) or not base.sure:
             continue
         asked += 1
         if forced or one.what in told:
@@ -311,14 +311,11 @@ def _set_later(dockerfile: Dockerfile, name: str, one: CudaBuildStep) -> Span | 
     return None
 
 
-_JETSON = pattern(r"l4t|jetson|dustynv")
-
-
 def _natives(dockerfile: Dockerfile) -> Iterator[Span]:
     """Where CMake is told to compile for the GPU that is there.  Source: CMake, "CUDA_ARCHITECTURES"; colmap issue
     1822."""
     for index, step in reached(dockerfile):
-        jetson = _JETSON.search(dockerfile.stages[index].base.reference)  # whose builds see the GPU
+        jetson = JETSON.search(dockerfile.stages[index].base.reference)  # whose builds see the GPU
         for command in step.commands if step.name == "RUN" and jetson is None else ():
             for word in command.words[1:] if command.program == "cmake" and command.sure else ():
                 if word.sure and re.fullmatch(r"-DCMAKE_CUDA_ARCHITECTURES(?::\w+)?=native", word.text):

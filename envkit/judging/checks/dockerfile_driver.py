@@ -10,7 +10,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages, need_torch, unknown_if_unread
+from envkit.judging.checks._dockerfile import JETSON, need_stages, need_torch, unknown_if_unread
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import error, found, note, or_unknown, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import cited, driver_misfit, gpu_misfit, packages_not_covered
@@ -37,8 +37,9 @@ def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
     """No driver, and no library of one, is installed into the image."""
     need_stages(dockerfile)
     told: set[tuple[str, int]] = set()
+    jetson = JETSON.search(dockerfile.base.reference) is not None
     for install in dockerfile.installs:
-        severity, what = _brings_driver(install)
+        severity, what = _brings_driver(install, jetson)
         key = (install.span.path, install.span.line)
         if severity is None or key in told:
             continue
@@ -48,7 +49,7 @@ def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
         )
 
 
-def _brings_driver(install: Install) -> tuple[Severity | None, str]:
+def _brings_driver(install: Install, jetson: bool) -> tuple[Severity | None, str]:
     """How bad it is that a package brings a driver, and how it does; None where it brings none."""
     nothing: tuple[Severity | None, str] = (None, "")
     if not install.sure:
@@ -63,7 +64,7 @@ def _brings_driver(install: Install) -> tuple[Severity | None, str]:
         return nothing
     if _DRIVER.fullmatch(install.name):
         return Severity.ERROR, "puts libraries of a driver into the image, beside those the machine mounts"
-    if _META.fullmatch(install.name):
+    if _META.fullmatch(install.name) and not jetson:  # whose archive has no driver: that is part of the board's system
         return Severity.WARNING, "depends on the driver's packages, which do not belong into an image"
     lean = "--no-install-recommends" in install.options
     if install.name == "nvidia-cuda-toolkit" and install.manager == "apt" and not lean:

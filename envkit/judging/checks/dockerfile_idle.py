@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks import _cuda_stack as stack
-from envkit.judging.checks._dockerfile import need_stages, reached, unknown_if_unread
+from envkit.judging.checks._dockerfile import JETSON, need_stages, reached, unknown_if_unread
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.model import Finding, Severity
 from envkit.patterns import pattern
@@ -69,7 +69,6 @@ def cuda_visible_devices_invalid(dockerfile: Dockerfile) -> Iterator[Finding]:
 
 # Programs that do nothing without a driver and a GPU.
 _OF_A_GPU = frozenset({"nvidia-smi", "trtexec", "deviceQuery", "bandwidthTest", "nvidia-cuda-mps-control", "gpu-burn"})
-_SEES_THEM = pattern(r"l4t|jetson|dustynv")  # whose builds run with NVIDIA's runtime
 _PYTHON = pattern(r"(?:python|ipython)[0-9.]*")
 _IN_PYTHON = pattern(
     r"assert\s+(?:torch\.cuda\.(?:is_available|device_count)|cupy\.cuda\.is_available|(?:len\()?\w+(?:\.config)?"
@@ -88,7 +87,7 @@ def run_needs_gpu(dockerfile: Dockerfile) -> Iterator[Finding]:
         if step.name != "RUN":
             continue
         lent = any(flag.startswith("--device") for flag in step.flags)
-        lent = lent or _SEES_THEM.search(dockerfile.stages[index].base.reference) is not None
+        lent = lent or JETSON.search(dockerfile.stages[index].base.reference) is not None
         for at, command in enumerate(step.commands):
             what = _wants_gpu(command)
             if not what:
