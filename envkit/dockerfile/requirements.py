@@ -87,7 +87,7 @@ _NEWEST_OF = pattern(
 
 def requires_torch(url: str) -> bool:
     """Whether an address is the newest state of a repository whose package surely asks for a torch, whichever."""
-    found = _NEWEST_OF.fullmatch(url)
+    found = _NEWEST_OF.fullmatch(url) if "github.com" in url else None
     return found is not None and found[1].lower() in _bring_torch()
 
 
@@ -100,7 +100,7 @@ def _git_torch() -> dict[str, tuple[str, str]]:
 
 def torch_of(url: str) -> str:
     """Which torch the newest state of a repository asks for, "" where that is not known."""
-    found = _NEWEST_OF.fullmatch(url)
+    found = _NEWEST_OF.fullmatch(url) if "github.com" in url else None
     return _git_torch().get(found[1].lower(), ("", ""))[1] if found is not None else ""
 
 
@@ -120,7 +120,7 @@ def _public_lists() -> dict[str, _Lists]:
 
 def lists_of(url: str) -> dict[str, str]:
     """The known lists of a repository of GitHub's, by path; none of another one."""
-    found = re.search(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z", url)
+    found = re.search(r"github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z", url) if "github.com" in url else None
     known = _public_lists().get(found[1].lower()) if found else None
     return known.lists if known is not None else {}
 

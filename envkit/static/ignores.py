@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from envkit.model import Finding, Outcome, Result, Severity
+from envkit.patterns import pattern
 from envkit.records import dataclass
 
-_COMMENT = re.compile(r"#\s*envkit\s+(ignore|ignore-file)\s*=\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)", re.IGNORECASE)
+_COMMENT = pattern(r"#\s*envkit\s+(ignore|ignore-file)\s*=\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Ignored:
 
 def read(text: str, kind: str) -> tuple[Ignored, ...]:
     """All such comments of a file; ``kind`` is "dockerfile" where statements may go on over lines."""
-    if not _COMMENT.search(text):
+    if "envkit" not in text.lower() or not _COMMENT.search(text):
         return ()
     return tuple(_read(text.split("\n"), _statements(text) if kind == "dockerfile" else []))
 

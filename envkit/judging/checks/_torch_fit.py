@@ -156,7 +156,8 @@ def other_python(install: Install) -> str:
 
     Source: PEP 425; a wheel for the stable interface (abi3) is for each later Python too.
     """
-    found = _WHEEL_TAGS.search(install.url) if install.manager in ("pip", "uv") and install.python else None
+    wheel = ".whl" in install.url and install.manager in ("pip", "uv") and bool(install.python)
+    found = _WHEEL_TAGS.search(install.url) if wheel else None
     if found is None:
         return ""
     named = [tag for tag in found["pythons"].split(".") if re.fullmatch(r"cp\d{2,3}", tag)]

@@ -60,7 +60,7 @@ def _brings_driver(install: Install, jetson: bool) -> tuple[Severity | None, str
         if install.name == "cuda-toolkit" and "--driver" in install.options:
             return Severity.ERROR, "installs the driver with its runfile, because it is not limited with --toolkit"
         return nothing
-    if install.manager not in stack.SYSTEM:
+    if install.manager not in stack.SYSTEM or ("nvidia" not in install.name and "cuda" not in install.name):
         return nothing
     if _DRIVER.fullmatch(install.name):
         return Severity.ERROR, "puts libraries of a driver into the image, beside those the machine mounts"

@@ -421,7 +421,7 @@ def _majors(dockerfile: Dockerfile) -> set[str]:
     found = {_soname(own)} if own else set[str]()
     found |= {_soname(each.cuda) for each in stack.toolkits(dockerfile.installs)}
     for each in dockerfile.installs:
-        wheel = _WHEEL.fullmatch(each.name)
+        wheel = _WHEEL.fullmatch(each.name) if each.name.startswith("nvidia-") else None
         if wheel is not None:
             found.add(wheel[1] or "")
     if torch is not None and stack.said(torch.cuda) != "cpu":

@@ -255,7 +255,7 @@ def torch_rejected(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     for at, one in enumerate(order):
         first = one.name not in before
         before.add(one.name)
-        made = _MADE_FOR.search(one.url) if one.sure and one.name not in _FAMILY else None
+        made = _MADE_FOR.search(one.url) if ".whl" in one.url and one.sure and one.name not in _FAMILY else None
         if made is not None:
             asked += 1
             for_torch, cuda = f"{made[1]}.{made[2]}", _WHEEL_CUDA.search(made[0])
