@@ -47,7 +47,7 @@ main()
 """
 LOADS = """\
 def load():
-    for part in range(12):  # what is loaded first, and read again: a loop that has ended
+    for part in range(3):  # what is loaded first, and ends in fewer rounds than tell a loop, however long they take
         busy(0.001)
 def deeper():
     time.sleep(0.5)  # an import, in which the program is when it is looked at first
