@@ -19,7 +19,20 @@ ILL = re.compile(
 # counts of what did not happen: "0 of 120 failed", "cuda_errors=0", "without any error"
 NAMES = "".join(
     rf"(?<!{name} )"
-    for name in "worker rank gpu task job node device process replica shard actor part".split()  # noqa: SIM905
+    for name in (
+        "worker",
+        "rank",
+        "gpu",
+        "task",
+        "job",
+        "node",
+        "device",
+        "process",
+        "replica",
+        "shard",
+        "actor",
+        "part",
+    )
 )
 """What stands before a number that is a name and no count: "worker 0 failed"."""
 ZERO = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from envkit.dockerfile.torches import newest_for, variant_of
+from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import Commands, together
@@ -32,6 +32,14 @@ def brought_before(
         asked = [found for each in beside if (found := stack.along_with(each, dockerfile, facts)) is not None]
         if today := _today(by, asked, facts):
             yield by, today
+
+
+def newest_of(one: Install, facts: Facts) -> str:
+    """The torch that is the newest of its index where only its name or a bound is given, "" where that is not known."""
+    plain = one.name == "torch" and one.manager in ("pip", "uv") and one.sure and one.python and not nightly(one)
+    if not plain or one.version or one.url or one.locked or one.extra_indexes or one.find_links:
+        return ""
+    return newest_for(one, variant_of(one.index) or None, facts) if variant_of(one.index) or not one.index else ""
 
 
 def _today(by: Install, asked: list[Torch], facts: Facts) -> str:

@@ -17,6 +17,7 @@ from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned, mounts
 from envkit.facts import Facts, PackageBuildRow
+from envkit.judging.checks._dockerfile import once
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -73,22 +74,13 @@ _MAKES = ("make", "gmake", "ninja")
 _COMPILING = frozenset({"nvcc", "cmake", "cargo", *_MAKES})
 
 
+@once  # six checks ask for that of one file
 def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
     """Every place in the stages that the default build makes which compiles CUDA code, in order.
 
     Not in it is what compiles when the image runs.  A command that only may run (``Command.sure``) is not sure here.
     """
-    global _last
-    if _last is None or _last[0] is not dockerfile or _last[1] is not facts:
-        _last = dockerfile, facts, tuple(_compiles(dockerfile, facts))
-    return _last[2]
-
-
-_last: tuple[Dockerfile, Facts, tuple[CudaBuildStep, ...]] | None = None  # six checks ask for that of one file
-
-
-def _compiles(dockerfile: Dockerfile, facts: Facts) -> list[CudaBuildStep]:
-    return [one for index, step, clones in _runs(dockerfile, facts) for one in _step(step, index, facts, clones)]
+    return tuple(one for index, step, clones in _runs(dockerfile, facts) for one in _step(step, index, facts, clones))
 
 
 def _runs(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[int, Step, Mapping[str, str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from envkit.dockerfile.files import MISSING, NOWHERE, FromOthers
 from envkit.judging.checks._outcomes import skip_if
@@ -13,17 +13,18 @@ from envkit.model import Severity, Skip, Span, Unknown
 from envkit.patterns import pattern
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Step, Torch, Unread
 
+Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 
-def once(function: Callable[[Dockerfile], Found]) -> Callable[[Dockerfile], Found]:
-    """The function, which works its answer out once for the Dockerfile that it is asked of last: several checks ask it,
-    and some of them for each install."""
-    last: list[tuple[Dockerfile, Found]] = []
+def once(function: Callable[Asked, Found]) -> Callable[Asked, Found]:
+    """The function of a Dockerfile, which works its answer out once for the one that it is asked of last: several
+    checks ask it, and some of them for each install.  Its arguments are compared by identity."""
+    last: list[tuple[tuple[object, ...], Found]] = []
 
-    def answered(dockerfile: Dockerfile) -> Found:
-        if not last or last[0][0] is not dockerfile:
-            last[:] = [(dockerfile, function(dockerfile))]
+    def answered(*args: Asked.args, **named: Asked.kwargs) -> Found:
+        if not last or any(old is not new for old, new in zip(last[0][0], args, strict=True)):
+            last[:] = [(args, function(*args, **named))]
         return last[0][1]
 
     return answered

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import newest_for, nightly, variant_of
 from envkit.facts import Facts
 from envkit.judging.checks import _cuda_stack as stack
+from envkit.judging.checks._brought import newest_of
 from envkit.judging.checks._dockerfile import apart, commands_of, together
 from envkit.judging.checks._torch_fit import cited, unreleased
+from envkit.patterns import pattern
 from envkit.records import dataclass
 from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 
@@ -18,7 +18,7 @@ from envkit.subjects.dockerfile import Dockerfile, Install, Torch
 BOUND_BY_TORCH = frozenset({"triton", "sympy", "typing-extensions", "networkx", "fsspec"})
 _FREE = ("--no-deps", "--target", "--override", "--overrides", "--user")
 # An exact release, as METADATA has it of triton and sympy.
-_EXACT = re.compile(r"==\s*([0-9]+(?:\.[0-9]+)*)")
+_EXACT = pattern(r"==\s*([0-9]+(?:\.[0-9]+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,12 @@ class Against:
     asked: str
     because: str
     by: Install | None
+
+
+def torch_of_base(dockerfile: Dockerfile) -> Torch | None:
+    """The torch of the base, also where the build removes it before it installs its own."""
+    base = dockerfile.base
+    return Torch(base.torch, base.torch_cuda, "base", base.span) if stack.said(base.torch) else None
 
 
 def against(dockerfile: Dockerfile, torches: list[Torch], facts: Facts) -> Iterator[Against]:
@@ -87,12 +93,7 @@ def _release(torch: Torch, facts: Facts) -> str:
     if version:
         return "" if unreleased(version) else version.partition("+")[0]
     one = torch.install
-    if one is None or one.name != "torch" or one.specifier or one.url or one.locked or nightly(one) or not one.python:
-        return ""
-    known = not one.index or variant_of(one.index)
-    if not known or one.extra_indexes or one.find_links or one.manager not in ("pip", "uv"):
-        return ""
-    return newest_for(one, variant_of(one.index) or None, facts)
+    return newest_of(one, facts) if one is not None and not one.specifier else ""
 
 
 def _of_one_place(torch: Torch, pin: Install, dockerfile: Dockerfile) -> bool:

@@ -312,11 +312,9 @@ def _without_graphics(dockerfile: Dockerfile) -> Iterator[Finding]:
         if name not in _WINDOWS or one.manager not in ("pip", "uv", "poetry") or not _surely(one):
             continue
         own = not since
-        fits = allows(">=4.3", one.version) is True if one.version else allows(one.specifier or ">0", "4.10") is True
-        if not own:
-            free = not one.specifier or allows(one.specifier, _LATER) is True
-            fits = allows(f">={since}", one.version) is True if one.version else free
-        if fits and (own or "--no-deps" not in one.options):
+        newest = "4.10" if own else _LATER
+        fits = allows(f">={since or '4.3'}", one.version) if one.version else allows(one.specifier or ">0", newest)
+        if fits is True and (own or "--no-deps" not in one.options):
             yield warning(
                 f"{name}{'' if own else f', which {one.name} requires,'} loads {' and '.join(missing)} when it is "
                 f"imported, and neither {base.reference} nor the file brings it",

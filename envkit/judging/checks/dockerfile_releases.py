@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from envkit.dockerfile.requirements import admits, allows
 from envkit.facts import Facts, RequireRow
 from envkit.judging.checks import _by_index as by_index
-from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _nvidia_wheels as nvidia_wheels
 from envkit.judging.checks._dockerfile import Commands, apart, commands_of, need_stages, optional, reached, together
 from envkit.judging.checks._outcomes import found, skip_if, warning
 from envkit.judging.checks._pips import of_one_command
 from envkit.judging.checks._torch_fit import cited
-from envkit.judging.checks._torch_ousted import BOUND_BY_TORCH, Against, against
+from envkit.judging.checks._torch_ousted import BOUND_BY_TORCH, Against, against, torch_of_base
 from envkit.model import Finding, Span
 from envkit.patterns import pattern
 from envkit.records import dataclass, replace
@@ -101,9 +100,9 @@ def _over_torch(dockerfile: Dockerfile, order: Sequence[Install]) -> list[Torch]
     """The torches of a build that has a triton, or another that torch asks for, named: the base's first."""
     if not any(each.name in BOUND_BY_TORCH for each in order):
         return []
-    base, torches = dockerfile.base, list(dockerfile.torches)
-    if stack.said(base.torch) and base.sure and not (torches and torches[0].method == "base"):
-        torches.insert(0, Torch(base.torch, base.torch_cuda, "base", base.span))
+    base, torches = torch_of_base(dockerfile), list(dockerfile.torches)
+    if base is not None and dockerfile.base.sure and not (torches and torches[0].method == "base"):
+        torches.insert(0, base)
     return torches
 
 

@@ -24,7 +24,7 @@ from envkit.judging.checks._dockerfile import (
 from envkit.judging.checks._image_cuda import equipped
 from envkit.judging.checks._outcomes import found, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import Build, cited, other_python, unreleased
-from envkit.judging.checks._torch_ousted import against
+from envkit.judging.checks._torch_ousted import against, torch_of_base
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.patterns import pattern
 from envkit.records import dataclass
@@ -249,7 +249,7 @@ def torch_installed_twice(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         raise Skip("no torch is installed, as far as the text says, and at most one file could do it")
     if not torches:
         need_torch(dockerfile)
-    base = _of_base(dockerfile)
+    base = torch_of_base(dockerfile)
     if base is not None and torches[0].method != "base":
         torches.insert(0, base)
     told = list(_replaced(torches, dockerfile, facts)) or list(_ousted(torches, dockerfile, facts))
@@ -261,7 +261,7 @@ def torch_installed_twice(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
 def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """A finding for each torch that surely takes another's place."""
     added = [torch for torch in torches if torch.method != "base"]
-    if added and not _of_base(dockerfile) and (moved := _nameless(dockerfile, added[0], facts)) is not None:
+    if added and not torch_of_base(dockerfile) and (moved := _nameless(dockerfile, added[0], facts)) is not None:
         yield moved
     if added and (first := _along(dockerfile, torches[0], facts)) is not None:
         yield first
@@ -341,14 +341,6 @@ def _along(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None
             "install torch before what requires it, with the version and the index of this line",
         )
     return None
-
-
-def _of_base(dockerfile: Dockerfile) -> Torch | None:
-    """The torch of the base, also where the build removes it before it installs its own."""
-    base = dockerfile.base
-    if not stack.said(base.torch):
-        return None
-    return Torch(base.torch, base.torch_cuda, "base", base.span)
 
 
 def _release_of_index(torch: Torch) -> bool:

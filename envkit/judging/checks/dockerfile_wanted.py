@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from envkit.dockerfile import options
 from envkit.dockerfile.requirements import allows
-from envkit.dockerfile.torches import cuda_of, newest_for, nightly, variant_of
+from envkit.dockerfile.torches import cuda_of, nightly, variant_of
 from envkit.facts import Facts, TorchNeedRow, TorchRow
 from envkit.judging.checks import _by_index as by_index
 from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks import _torch_wants as wants
-from envkit.judging.checks._brought import brought_before
+from envkit.judging.checks._brought import brought_before, newest_of
 from envkit.judging.checks._dockerfile import (
     Commands,
     apart,
@@ -421,7 +421,8 @@ def _before_todays(
         if last is not None:
             by = last.install if last.install in before else None
             held = any(wants.want_of(each, facts) is not None or each.constraint for each in before if each is not by)
-            today = _newest_of(by, facts) if by is not None and by.prefix == one.prefix and not held else ""
+            known = by is not None and by.prefix == one.prefix and not (held or by.marker)
+            today = newest_of(by, facts) if by is not None and known else ""
         if by is not None and today and TorchRelease(today).upto(2) > TorchRelease(f"{made[1]}.{made[2]}"):
             yield warning(
                 f"the wheel of {one.name} is compiled against torch {made[1]}.{made[2]}, and {by.name} without a "
@@ -430,14 +431,6 @@ def _before_todays(
                 {f"compiled against torch {made[1]}.{made[2]}": "the wheel's name", f"torch {today}": by.span.place},
                 f"pin torch {made[1]}.{made[2]} before it, or take the wheel for torch {today}",
             )
-
-
-def _newest_of(by: Install, facts: Facts) -> str:
-    """The torch that is the newest of its index where only its name or a bound is given, "" where that is not known."""
-    plain = by.name == "torch" and by.manager in _FROM_INDEX and by.sure and by.python and not nightly(by)
-    if not plain or by.version or by.url or by.marker or by.locked or by.extra_indexes or by.find_links:
-        return ""
-    return newest_for(by, variant_of(by.index) or None, facts) if variant_of(by.index) or not by.index else ""
 
 
 # Further extensions of torch whose own pages hold a wheel for each torch and CUDA: what compiles them is not asked.
