@@ -7,7 +7,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from functools import partial
 from itertools import islice
 
@@ -15,7 +14,6 @@ from envkit.dockerfile import (
     built,
     cargo,
     conda,
-    options,
     pip,
     poetry,
     scripts,
@@ -28,18 +26,18 @@ from envkit.dockerfile import (
 )
 from envkit.dockerfile.bases import PATH, holds_torch
 from envkit.dockerfile.bases import base as base_of
-from envkit.dockerfile.files import Files, absolute
+from envkit.dockerfile.files import Files
 from envkit.dockerfile.follows import Follower, follow
 from envkit.dockerfile.instructions import Instruction, Text
 from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
-from envkit.dockerfile.pythons import SYSTEM, Python, Pythons, carried, within
-from envkit.dockerfile.requirements import allows
+from envkit.dockerfile.pythons import SYSTEM, Pythons, carried, within
 from envkit.dockerfile.shell_commands import shell_options
+from envkit.dockerfile.stage import SHELL, Env, StageState
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
 from envkit.patterns import pattern
-from envkit.records import dataclass, replace
+from envkit.records import replace
 from envkit.subjects.dockerfile import (
     Base,
     Carried,
@@ -56,9 +54,7 @@ from envkit.subjects.dockerfile import (
     Unread,
     Word,
 )
-from envkit.subjects.resolved import Environment, Resolved
-
-Env = dict[str, str | None]
+from envkit.subjects.resolved import Resolved
 
 # What no Dockerfile needs that a person or a generator wrote: the largest public ones have 20 KB and 200
 # instructions, and an image has no more than 127 layers.  What is beyond it would take minutes, or gigabytes.
@@ -89,47 +85,6 @@ _PLATFORM = {
     "BUILDVARIANT": "",
 }
 _READERS = (pip.read, uv.read, poetry.read, cargo.read)
-SHELL = ("/bin/sh", "-c")  # of a RUN, where no SHELL says otherwise
-
-
-@dataclass(slots=True)
-class _State:
-    """A stage while its steps go by."""
-
-    args: Env
-    env: Env
-    tree: Tree
-    pythons: Pythons
-    workdir: str = "/"
-    user: str = ""
-    shell: tuple[str, ...] = SHELL
-    trail: system.Trail = field(default_factory=system.Trail)
-    installs: list[Install] = field(default_factory=list)
-    last: dict[tuple[str, str], Install] = field(default_factory=dict)  # of pip and uv, by name and environment
-    near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
-    torches: list[Torch] = field(default_factory=list)
-    moved: list[Carried] = field(default_factory=list)  # virtual environments out of other stages
-    held: dict[str, Environment] = field(default_factory=dict)  # by folder, where somebody follows the installs
-
-    def child(self) -> _State:
-        """The state that a stage FROM this one begins with."""
-        return replace(
-            self,
-            args=dict(self.args),
-            env=dict(self.env),
-            tree=self.tree.copy(),
-            pythons=self.pythons.copy(),
-            installs=list(self.installs),
-            last=dict(self.last),
-            near=list(self.near),
-            torches=list(self.torches),
-            moved=[],
-            held=dict(self.held),
-        )
-
-    def seen(self) -> Env:
-        """The variables of a RUN: ENV outranks ARG."""
-        return {**self.args, **self.env}
 
 
 def read(
@@ -209,7 +164,7 @@ class _Reader:
         self.tree = Tree(context)
         self.globals: Env = {}
         self.stages: list[Stage] = []
-        self.states: list[_State] = []
+        self.states: list[StageState] = []
         self.names: dict[str, int] = {}
         self.brought: dict[int, set[int]] = {}
         self.triggers: dict[int, list[Instruction]] = {}  # what ONBUILD holds back, by its stage
@@ -297,7 +252,7 @@ class _Reader:
             base = replace(base, span=span)
             if base.family == "unknown" and base.tag in ("", "latest") and base.sure and not base.digest:
                 base = self._of_project(base)
-            state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
+            state = StageState({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
             state.shell = self.shell
             system = base.os.value or ""
             state.pythons.begin(base, self.facts.os_python(system), self.facts.os_python2(system))
@@ -319,7 +274,7 @@ class _Reader:
         known = self.known.get(lent[1]) or base_of(lent[1], base.span, self.facts, platform=base.platform)
         return replace(known if lent[1] else base, span=base.span, built_by=lent[0])
 
-    def _of_base(self, base: Base, state: _State) -> Torch:
+    def _of_base(self, base: Base, state: StageState) -> Torch:
         found = state.pythons.look("python", state.env)
         python = base.python if base.python.value else Observed.lost("the base does not say")
         return Torch(base.torch, base.torch_cuda, "base", base.span, None, python, found.prefix)
@@ -343,7 +298,7 @@ class _Reader:
 
     # ---------------------------------------------------------------- steps
 
-    def _step(self, instruction: Instruction, state: _State) -> Step:
+    def _step(self, instruction: Instruction, state: StageState) -> Step:
         flags, is_exec = tuple(flag.value for flag in instruction.flags), instruction.exec_form is not None
         seen = state.seen()
         made = partial(
@@ -378,7 +333,7 @@ class _Reader:
                 pass
         return made()
 
-    def _settings(self, instruction: Instruction, state: _State, seen: Env) -> Iterator[Setting]:
+    def _settings(self, instruction: Instruction, state: StageState, seen: Env) -> Iterator[Setting]:
         for name, text in words.assignments(instruction):
             span = text.span(0, len(text.value)) if text is not None and text.value else instruction.span
             if text is None:
@@ -398,13 +353,13 @@ class _Reader:
                 self._left_unset(name, False)
             yield Setting(instruction.name, name, value, span, sure, text.value if text is not None else "")
 
-    def _inherited(self, name: str, state: _State) -> str | None:
+    def _inherited(self, name: str, state: StageState) -> str | None:
         if name in state.args:
             return state.args[name]
         value = _PLATFORM.get(name)
         return None if value is None else value.format(arch="arm64" if self._arm(len(self.stages)) else "amd64")
 
-    def _copy(self, instruction: Instruction, state: _State, seen: Env) -> Copy | None:
+    def _copy(self, instruction: Instruction, state: StageState, seen: Env) -> Copy | None:
         stage: int | None = None
         image = ""
         for flag in instruction.flags:
@@ -438,7 +393,7 @@ class _Reader:
             self._bring(copy, stage, state)
         return copy
 
-    def _bring(self, copy: Copy, stage: int, state: _State) -> None:
+    def _bring(self, copy: Copy, stage: int, state: StageState) -> None:
         """Environments that a COPY --from carries over: their installs come along."""
         other = self.states[stage]
         found = False
@@ -490,7 +445,7 @@ class _Reader:
     def _commands(
         self,
         instruction: Instruction,
-        state: _State,
+        state: StageState,
         seen: Env,
         unread: list[Unread] | None = None,
         files: Files | None = None,
@@ -523,7 +478,7 @@ class _Reader:
             unread.append(Unread(f"the whole RUN at {instruction.span.place}", scripts.NO_END, instruction.span))
         return script.commands
 
-    def _run(self, made: Callable[..., Step], instruction: Instruction, state: _State, seen: Env) -> Step:
+    def _run(self, made: Callable[..., Step], instruction: Instruction, state: StageState, seen: Env) -> Step:
         if state.user and state.user not in ("root", "0", "0:0", "root:root"):
             seen.setdefault("HOME", f"/home/{state.user.split(':')[0]}")
         else:
@@ -537,7 +492,7 @@ class _Reader:
         commands = tuple(
             islice((each for command in begun for each in scripts.started(command, files, unread)), scripts.MOST)
         )
-        active = _shell_environment(state)
+        active = state.shell_environment()
         installs: list[Install] = []
         removals: list[Removal] = []
         if len(commands) == scripts.MOST:
@@ -557,7 +512,7 @@ class _Reader:
                     asked.append(item)
                 elif isinstance(item, Removal):
                     removals.append(item)
-                    self._remove(item, state)
+                    state.remove(item)
                 else:
                     unread.append(item)
             state.trail = system.remember(command, state.trail)
@@ -569,7 +524,7 @@ class _Reader:
             self.asked += len(asked)
             if self.asked > MOST_INSTALLS:
                 raise TooLarge(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
-            placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
+            placed = [state.placed(_source(item, state.tree), command, active) for item in asked]
             if elsewhere and command.program == "uv" and command.args[:1] in (("sync",), ("run",)):
                 placed = [replace(item, python="", prefix="") for item in placed]
             installs.extend(self._followed(placed, state))
@@ -577,99 +532,24 @@ class _Reader:
             state.pythons.known = False
         return made(commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread))
 
-    def _placed(self, install: Install, command: Command, state: _State, active: str) -> Install:
-        if install.manager in ("apt", "dnf", "apk", "yum", "zypper") or install.prefix:
-            return install
-        where = state.pythons.locate(install, command, command.env, active)
-        prefix = _prefix(install, command, where, state)
-        if install.manager == "uv" and prefix not in {"", SYSTEM, *state.pythons.prefixes}:
-            state.pythons.homes[prefix] = state.pythons.uv_home(where.version, command.env)
-        if install.target == f"uv:{prefix}":  # which it makes where there is none
-            state.pythons.prefixes.setdefault(prefix, where.version)
-        if install.name == "pip":
-            state.pythons.without_pip.discard(prefix)
-        if install.name == "pip" and install.manager == "pip" and where.prefix == SYSTEM == prefix and where.version:
-            state.pythons.own_pip = where.version  # its script in /usr/local/bin is what `pip` means from now on
-        return replace(install, python=where.version, prefix=prefix)
-
-    def _remove(self, removal: Removal, state: _State) -> None:
-        if not removal.sure:
-            return
-        state.installs = [i for i in state.installs if i.name != removal.name]
-        state.last = {key: i for key, i in state.last.items() if i.name != removal.name}
-        for prefix, environment in state.held.items():
-            state.held[prefix] = {name: dist for name, dist in environment.items() if name != removal.name}
-        if removal.name in ("torch", "pytorch"):
-            state.torches.clear()
-
-    def _followed(self, installs: list[Install], state: _State) -> list[Install]:
+    def _followed(self, installs: list[Install], state: StageState) -> list[Install]:
         """Takes what one command installs; gives it with the releases that it brings where somebody says them."""
         base = self.begun[2] if self.begun is not None else None
         taken = follow(self.follower, installs, state.held, base) if self.follower and base else None
         if taken is None or base is None:
             if installs:  # few commands do
-                self._took(installs, state)
+                state.take(installs, base, self.facts, arm=self._arm(len(self.stages)))
             return installs
-        self._took(taken.installs, state, along=taken.open)
+        arm = self._arm(len(self.stages))
+        state.take(taken.installs, base, self.facts, arm=arm, along=taken.open)
         for one, by in taken.brought:
             state.installs.append(one)
             if one.name == "torch":
-                torch = torches.of_install(one, (), base, self.facts, arm=self._arm(len(self.stages)))
+                torch = torches.of_install(one, (), base, self.facts, arm=arm)
                 state.torches.append(replace(torch, install=by))
         if taken.record is not None:
             self.records.setdefault(len(self.stages), []).append(taken.record)
         return [*taken.installs, *(one for one, _ in taken.brought)]
-
-    def _took(self, installs: list[Install], state: _State, *, along: bool = True) -> None:
-        """Puts what a command installs to what the stage has, and its torch; ``along``: also what others ask for."""
-        arm = self._arm(len(self.stages))
-        base = self.begun[2] if self.begun else None
-        here = [
-            i
-            for i in installs
-            if (i.manager == "conda" and i.name in torches.DECIDING) or (i.constraint and i.name == "torch")
-        ]
-        # One said later in the same words is the one that counts; the rest would only be searched again and again.
-        told = {_decides(i) for i in here}
-        state.near = [*(i for i in state.near if _decides(i) not in told), *here] if here else state.near
-        near = (*here, *state.near)
-        new = [i for i in installs if not torches.kept(i, state.last.get((i.name, i.prefix)))]
-        pins = {i.prefix for i in installs if i.name == "torch" and i.version and i.sure}  # they choose what is beside
-        for install in new:
-            state.installs.append(install)
-            if install.manager in ("pip", "uv") and not install.constraint:
-                state.last[install.name, install.prefix] = replace(install, locked=install.prefix in pins)
-            if base is None or not torches.is_torch(install) or not install.sure:
-                continue
-            pin = next((i for i in reversed(state.near) if i.constraint), None)
-            if pin is not None and not install.version and install.manager != "conda":
-                install = replace(install, version=pin.version, local=install.local or pin.local)
-            torch = torches.of_install(install, near, base, self.facts, arm=arm)
-            if not torches.satisfied(install, state.torches, torch, self.facts):
-                state.torches.append(torch)
-        if base is not None and along:
-            self._brought_along(new, base, state)
-
-    def _brought_along(self, installs: list[Install], base: Base, state: _State) -> None:
-        """Puts the torch that a package of one command asks for exactly in the place of the one there was."""
-        own = [i for i in installs if torches.is_torch(i) and i.sure]
-        if any(i.version or i.url or i.locked or i.manager not in ("pip", "uv") for i in own):
-            return  # the same release, or the installer refuses the two
-        for install in installs:
-            if _vision_stays(install, state):
-                continue
-            near = [i for i in state.torches if not i.prefix or not install.prefix or i.prefix == install.prefix]
-            there = near[-1] if near else None
-            torch = torches.brought(install, there, base, self.facts, arm=self._arm(len(self.stages)))
-            if torch is None:
-                continue
-            if there is not None and there.install is not None and any(i.span == there.span for i in own):
-                # One resolver chooses both, from what the requirement of torch itself allows.
-                if install.version and allows(there.install.specifier, torch.version.value or "") is not False:
-                    state.torches[state.torches.index(there)] = replace(torch, span=there.span, install=there.install)
-                return
-            state.torches.append(torch)
-            return
 
     def _arm(self, index: int) -> bool:
         base = self.begun[2] if self.begun else self.stages[index].base
@@ -718,7 +598,7 @@ class _Reader:
                         wanted.append(self.names[source[1].lower()])
         return found
 
-    def _started(self, lineage: tuple[int, ...], state: _State) -> StartCommand | None:
+    def _started(self, lineage: tuple[int, ...], state: StageState) -> StartCommand | None:
         entry: tuple[Command, ...] = ()
         command: tuple[Command, ...] = ()
         for index in lineage:
@@ -730,7 +610,7 @@ class _Reader:
         for each in (*entry, *command):
             program = each.program
             if program.startswith("python") or program in ("pip", "pip3"):
-                found = state.pythons.look(each.words[0].text, state.seen(), each.cwd, _shell_environment(state))
+                found = state.pythons.look(each.words[0].text, state.seen(), each.cwd, state.shell_environment())
                 return StartCommand(each, found.version, found.prefix)
             inner = conda.inner(each)
             if inner is not None:
@@ -738,7 +618,7 @@ class _Reader:
                 return StartCommand(each, state.pythons.prefixes.get(prefix, ""), prefix)
         return None
 
-    def _fields(self, draft: Dockerfile, state: _State) -> Dockerfile:
+    def _fields(self, draft: Dockerfile, state: StageState) -> Dockerfile:
         base, torch = draft.base, draft.torch
         at = base.span.place
         lost: Observed[str] = Observed.lost("the reference holds an argument without a value", at)
@@ -756,7 +636,7 @@ class _Reader:
             torch_install_method=Observed.of(torch.method, torch.span.place) if torch else _implied(draft) or none,
         )
 
-    def _python(self, draft: Dockerfile, state: _State) -> Observed[str]:
+    def _python(self, draft: Dockerfile, state: StageState) -> Observed[str]:
         torch = draft.torch
         if torch is not None and torch.python.value and not torch.python.missing:
             via = torch.python.via or f"the Python that {torch.span.place} installs torch into"
@@ -770,7 +650,7 @@ class _Reader:
         if places:
             return Observed.of(places[-1].python, f"the Python that {places[-1].span.place} installs into")
         for program in ("python", "python3"):
-            found = state.pythons.look(program, state.seen(), state.workdir, _shell_environment(state))
+            found = state.pythons.look(program, state.seen(), state.workdir, state.shell_environment())
             if found.version:
                 return Observed.of(found.version, f"what {program} means at the end of the build")
         if draft.base.python.value and draft.base.family not in ("os", "nvidia"):
@@ -778,7 +658,7 @@ class _Reader:
         return Observed.lost("the text does not say which Python there is")
 
 
-def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:
+def _asked(command: Command, files: Files, state: StageState) -> Iterator[Install | Removal | Unread]:
     """What a command does to the packages, whichever manager it is."""
     for reader in _READERS:
         yield from reader(command, files)
@@ -786,26 +666,6 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
     yield from conda.read(command, files)
     for item in system.read(command, files, state.trail):
         yield replace(item, system=True) if isinstance(item, Unread) else item
-
-
-def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:
-    """The folder that an install goes below, by its options and its user; "" where only the build knows it."""
-    if install.manager not in ("pip", "uv"):
-        return where.prefix
-    told = {name: value for name, _, value in (option.partition("=") for option in install.options) if value}
-    for name in ("--target", "--prefix", "--root"):
-        if name in install.options:
-            folder = told.get(name, "")
-            if not folder or "$" in folder or "`" in folder:
-                return ""
-            own = where.prefix if name == "--root" else ""
-            return posixpath.normpath(f"{absolute(folder, command.cwd)}/{own}")
-    home = command.env.get("HOME") or "/root"
-    if "--user" in install.options:
-        return f"{home}/.local"
-    if install.manager == "pip" and where.prefix == SYSTEM and _unprivileged(state.user) and command.raw_words:
-        return where.prefix if command.raw_words[0].text == "sudo" else f"{home}/.local"
-    return where.prefix
 
 
 _MODULES = pattern(r"/lib/python3[\d.]*/(?:site|dist)-packages$")
@@ -829,19 +689,6 @@ def _implied(draft: Dockerfile) -> Observed[str] | None:
     return None
 
 
-def _unprivileged(user: str) -> bool:
-    return bool(user) and user.split(":")[0] not in ("root", "0")
-
-
-def _vision_stays(install: Install, state: _State) -> bool:
-    """Whether a torchvision without a release is asked for, and one is there, of the base's or of its own build."""
-    if install.name != "torchvision" or install.version:
-        return False
-    others = (one for one in state.installs if one is not install)
-    held = any(torch.method == "base" for torch in state.torches)
-    return held or any(one.name == "torchvision" or "vision" in one.url for one in others)
-
-
 _TORCH_REPOSITORY = pattern(r"github\.com[/:]pytorch/pytorch(?:\.git)?/?(?:@v?([\w.]+))?(?:$|[#?])")
 _RELEASE = pattern(r"v?(\d+\.\d+\.\d+)")
 
@@ -862,12 +709,7 @@ def _size(instruction: Instruction) -> int:
     return len(instruction.text.value) + sum(len(each.content.value) for each in instruction.heredocs)
 
 
-def _decides(install: Install) -> tuple[object, ...]:
-    """What makes two installs say the same of the torch that another one gets."""
-    return install.manager, install.name, install.prefix, install.constraint, bool(install.version or install.specifier)
-
-
-def _started(argv: tuple[str, ...], written: Text, span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
+def _started(argv: tuple[str, ...], written: Text, span: Span, state: StageState, seen: Env) -> tuple[Command, ...]:
     """The commands of a JSON form: its words, or the script that it hands to a shell."""
     if not argv or not argv[0]:
         return ()
@@ -881,15 +723,6 @@ def _started(argv: tuple[str, ...], written: Text, span: Span, state: _State, se
         return shell.commands(text, seen, state.workdir, dialect=dialect).commands
     env = {name: value for name, value in seen.items() if value is not None}
     return (Command(each, span, each, env=env, cwd=state.workdir),)
-
-
-def _shell_environment(state: _State) -> str:
-    """The environment in which SHELL runs every command, "" for none."""
-    argv = state.shell
-    if len(argv) > 2 and posixpath.basename(argv[0]) in ("conda", "mamba", "micromamba") and argv[1] == "run":
-        return state.pythons.environment(options.value_of(argv, "-n", "--name", "-p", "--prefix"))
-    logs_in = not {"-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic"}.isdisjoint(argv[1:])
-    return state.pythons.login if logs_in and posixpath.basename(argv[0]) in system.SHELLS else ""
 
 
 _DEFAULTED = pattern(r"\$\{(\w+):?-")

@@ -81,14 +81,14 @@ _HELD = pattern(r"(?:^|,)\s*(?:<|~=|==)")
 _ANEW = frozenset({"--upgrade", "--force-reinstall", "--reinstall", "--ignore-installed", "--target", "--pre"})
 
 
-def kept(install: Install, there: Install | None) -> bool:
+def kept(install: Install, there: Install | None, *, chosen: bool) -> bool:
     """Whether pip and uv leave the release of another package than torch that an earlier command put there, pinned or
-    bound from above or chosen beside a pinned torch (``locked``): they do where it is let in and they
+    bound from above or ``chosen`` beside a pinned torch: they do where it is let in and they
     are not told to look for a newer one ("Requirement already satisfied")."""
     asks = install.version or install.url or install.constraint or install.locked or install.marker or install.extras
     if asks or install.manager not in ("pip", "uv") or _ANEW & install.options or install.name == "torch":
         return False
-    if there is None or not (there.sure and (there.version or there.locked or there.specifier)):
+    if there is None or not (there.sure and (there.version or chosen or there.specifier)):
         return False
     if there.url or there.marker:
         return False
