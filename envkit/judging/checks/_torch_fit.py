@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from envkit.dockerfile.requirements import allows
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow, served
 from envkit.facts.pairs import goes_with
@@ -268,6 +269,26 @@ def pair_misfit(
         f"{package} {version} was made for torch {made}, not for {wanted}",
         f"take {', or '.join(ways)}" if ways else f"take torch=={releases[-1]} and a Python that it has a wheel for",
         {f"{package} {version} requires torch {made}": cited(row)} if row else {},
+    )
+
+
+def bounds_misfit(package: str, version: str, specifier: str, facts: Facts) -> Incompatibility | None:
+    """Whether ``version`` of "torchvision" or "torchaudio" was made for no torch that ``specifier`` lets in; None too
+    where no fact tells for which it was made.  Source: as of ``pair_misfit``."""
+    releases = facts.torches_of(package, version)
+    let_in = {str(row.torch): allows(specifier, str(row.torch)) for row in facts.torches_all} if releases else {}
+    if not releases or None in let_in.values():
+        return None
+    if any(admitted and goes_with(package, version, Torch(torch), facts) for torch, admitted in let_in.items()):
+        return None
+    row = default_build(releases[0], facts)
+    newest = max((Torch(torch) for torch, admitted in let_in.items() if admitted), default=None)
+    mate = _mate_of(package, str(newest), facts) if newest is not None else ""
+    ways = [*([f"{package}=={mate} with torch=={newest}"] if mate else []), f"torch=={releases[-1]}"]
+    return Incompatibility(
+        f"{package} {version} was made for torch {' or '.join(releases)}, which torch{specifier} leaves out",
+        f"take {', or '.join(ways)}",
+        {f"{package} {version} requires torch {' or '.join(releases)}": cited(row)} if row else {},
     )
 
 

@@ -343,7 +343,9 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         raise Skip("NVIDIA builds the torch of its images from its own sources")
     yield from left
     if torch.version.missing or torch.version.value is None:
-        if left:
+        outside = list(_outside(dockerfile, fixed, torch, facts))
+        yield from outside
+        if left or outside:
             return
         raise Skip("no exact version of torch is given, so the installer takes the one that fits")
     yield from _newest_alone(alone, torch, facts)
@@ -366,6 +368,25 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
             built = {f"torch {there.version.value}": there.version.via or there.span.place}
             yield error(odd.message, mate.span, {**odd.facts, **built}, odd.fix)
     unknown_if(open_, open_)
+
+
+def _outside(dockerfile: Dockerfile, mates: list[Install], torch: Torch, facts: Facts) -> Iterator[Finding]:
+    """A pinned mate that was made for no torch which the bounds of the command that installs torch let in."""
+    one = torch.install
+    plain = one is not None and one.name == "torch" and one.manager in ("pip", "uv") and one.sure and one.specifier
+    if one is None or not plain or one.marker or one.constraint or one.locked:
+        return
+    for mate in mates:
+        misfit = None if mate.marker else fit.bounds_misfit(mate.name, mate.version, one.specifier, facts)
+        if misfit is None:
+            continue
+        evidence = {**misfit.facts, f"torch{one.specifier}": one.span.place}
+        later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, one.span)
+        if later and "--no-deps" not in mate.options:
+            said = f"{misfit.message}, so {mate.manager} replaces torch by another one"
+            yield warning(said, mate.span, evidence, misfit.fix)
+        else:
+            yield error(misfit.message, mate.span, evidence, misfit.fix)
 
 
 def _before(one: Span, other: Span) -> bool:

@@ -44,11 +44,18 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
     mates = sure(packages, "torchvision", "torchaudio")
     skip_if(not mates, "the file names neither torchvision nor torchaudio")
     torch = need_torch(packages)
+    pinned = [mate for mate in mates if mate.version and not mate.url and not mate.constraint]
+    one = torch.install
+    if one is not None and one.name == "torch" and one.specifier and not (one.version or one.marker or one.constraint):
+        outside = [(each, fit.bounds_misfit(each.name, each.version, one.specifier, facts)) for each in pinned]
+        for mate, misfit in outside:
+            if misfit is not None and not mate.marker:
+                yield error(misfit.message, mate.span, misfit.facts, misfit.fix)
+        if any(misfit is not None for _, misfit in outside):
+            return
     version = need_release(torch, "the installer takes the one that fits")
     open_: str = ""
-    for mate in mates:
-        if not mate.version or mate.url or mate.constraint:
-            continue
+    for mate in pinned:
         try:
             pythons = packages.pythons or (() if packages.python.missing else (packages.python.value or "",))
             misfit = fit.pair_misfit(mate.name, mate.version, version, facts, pythons)
