@@ -1,10 +1,10 @@
 """What `envkit debug --image` said in containers of Docker Engine with an H200: the programs of `boxed_programs.py`,
 and six with a fault in a kernel that torch.compile fused or copied, labelled before any run.
 
-"again" are runs after the rules were mended, "packages", "twins" and "ranks" those of a later day: four packages of
-AOTInductor, the clean twins of the six with time enough, and jobs of two ranks on one GPU; "runtime" are those where
-NVIDIA's runtime gave the GPU and the engine read no CDI; "profile" is nsys in a container, "dumps" are core dumps of a
-GPU opened in another container.
+"again" are runs after the rules were mended, "first runs" those on a machine whose torch had compiled nothing of
+them, "packages", "twins" and "ranks" those of a later day: four packages of AOTInductor, the clean twins of the six
+with time enough, and jobs of two ranks on one GPU; "runtime" are those where NVIDIA's runtime gave the GPU and the
+engine read no CDI; "profile" is nsys in a container, "dumps" are core dumps of a GPU opened in another container.
 """
 
 from __future__ import annotations
@@ -71,6 +71,21 @@ def test_the_two_others_at_first_sight_have_their_symptom() -> None:
     """An assertion of the index, and a pointer that is none any more."""
     assert "`index out of bounds: 0 <= tmp9 < 1000` failed" in report("looked/fault")["cause"]
     assert "the launch of a kernel was refused" in report("shrunk/fault")["cause"]
+
+
+def test_what_torch_had_not_compiled_before_is_told_by_its_marked_line_and_the_line_that_calls_it() -> None:
+    """The index is told by the assertion, and the view by the launch that was refused: at their calls alone."""
+    calls = marked(SOURCE, "# call")
+    for name in ("unchecked", "declared"):
+        cause = report(f"{name}/fault", "first runs")["cause"]
+        (line,) = RECORD["lines"][name]
+        (call,) = re.findall(r"launched at /src/tests/debug/fused_programs\.py:(\d+) ", cause)
+        assert line in numbers(cause) and int(call) in calls
+    for name in ("looked", "shrunk"):
+        (call,) = numbers(report(f"{name}/fault", "first runs")["cause"])
+        assert call in calls
+    twins = [name for name in RECORD["first runs"] if name.endswith("/clean")]
+    assert len(twins) == 3 and all(report(name, "first runs")["verdict"] == "clean" for name in twins)
 
 
 def test_no_twin_was_blamed_but_one_that_hardly_computes_and_one_that_took_the_faulty_ones_code_from_a_cache() -> None:
