@@ -13,7 +13,7 @@ from envkit import facts
 from envkit.engine import DeclaredStart
 from envkit.errors import UsageError
 from envkit.runner import runner
-from envkit.static import CheckOptions, starts
+from envkit.static import CheckOptions, built_start, run, settings, starts
 from envkit.subjects.start import HandsOn, JobStart
 
 FACTS = facts.load()
@@ -108,6 +108,60 @@ def test_a_script_that_the_dockerfile_holds_may_be_executed_only_where_it_says_s
     (folder / "Dockerfile").write_text(text)
     (folder / "Dockerfile").chmod(0o755)  # which says nothing of what the image will hold
     assert [(one.path, one.executable) for one in read("Dockerfile").scripts] == [("/entry.sh", executable)]
+
+
+PROJECT = {
+    "Dockerfile": 'FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nCMD ["python", "serve.py"]\n',
+    "src/serve.py": "x = 1\n",
+    ".git/config": "[core]\n\tfilemode = true\n",
+    ".git/HEAD": "ref: refs/heads/main\n",
+}
+
+
+def missing(tmp_path: Path, changed: dict[str, str], path: str = "Dockerfile") -> list[str]:
+    """What the checks of a start say of a Dockerfile that nobody named as one."""
+    for name, text in {**PROJECT, **changed}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / ".git" / "objects").mkdir(exist_ok=True)
+    (tmp_path / ".git" / "refs").mkdir(exist_ok=True)
+    judged = run.check(((tmp_path / path, "dockerfile"),), CheckOptions(), settings.Settings())
+    said = [one for each in judged for one in each.results if one.check.startswith("start-")]
+    assert len(said) == len(built_start.CHECKS)
+    return [finding.message for one in said for finding in one.findings]
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, ["nothing puts /app/serve.py into the image"]),
+        ({"serve.py": "x = 1\n"}, []),
+        # Something is said to write it, git leaves it out, or a folder of the host is laid over the image's.
+        ({"Makefile": "build:\n\tcp src/serve.py serve.py\n"}, []),
+        ({".gitignore": "/serve.py\n"}, []),
+        ({"run.sh": "docker run -v $PWD/src:/app x\n"}, []),
+        # Another folder is the context.
+        ({"compose.yaml": "services:\n  a:\n    build:\n      context: ./src\n      dockerfile: ../Dockerfile\n"}, []),
+        ({"Dockerfile": PROJECT["Dockerfile"].replace("COPY . .", "COPY . .\nRUN make")}, []),
+        (
+            {"Dockerfile": PROJECT["Dockerfile"].replace("serve.py", "$WHICH")},
+            ["nobody replaces `$WHICH`, for the exec form starts no shell"],
+        ),
+    ],
+)
+def test_a_dockerfile_is_held_to_what_its_checkout_proves_of_its_start(
+    tmp_path: Path, changed: dict[str, str], found: list[str]
+) -> None:
+    assert missing(tmp_path, changed) == found
+
+
+@pytest.mark.parametrize(("mode", "config", "found"), [(0o644, "true", 1), (0o755, "true", 0), (0o644, "false", 0)])
+def test_the_mode_of_a_script_counts_where_git_keeps_modes(tmp_path: Path, mode: int, config: str, found: int) -> None:
+    text = 'FROM python:3.11-slim\nCOPY run.sh /run.sh\nENTRYPOINT ["/run.sh"]\n'
+    (tmp_path / "run.sh").write_text("#!/bin/sh\nexec python -m http.server\n")
+    (tmp_path / "run.sh").chmod(mode)
+    changed = {"Dockerfile": text, ".git/config": f"[core]\n\tfilemode = {config}\n"}
+    assert len(missing(tmp_path, changed)) == found
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _in(place: str, taken: list[tuple[str, str, Step]], project: Project) -> tup
         if project.has(path):
             if place == project.context and project.kept_out(name):
                 found.append(Lacking(source, step.span, kept_out=True))
-        elif not _made(name, path, project):
+        elif not expected(name, path, project):
             near = _near(name, project)
             if not (near and place):  # something may put it into a context below the root
                 found.append(Lacking(source, step.span, near))
@@ -131,7 +131,7 @@ _MOST_TEXT = 200_000
 _SOURCES = pattern(r"\.(?:py|ipynb|sh|c|cc|cpp|cu|h|hpp|go|rs|js|ts|java)\Z")
 
 
-def _made(name: str, path: str, project: Project) -> bool:
+def expected(name: str, path: str, project: Project) -> bool:
     """Whether the project lets expect that something lies at ``path`` when the build begins."""
     if _PRODUCT.search(name) or project.ignored(path) or any(project.ignored(each) for each in above(path) if each):
         return True
@@ -147,6 +147,13 @@ def _made(name: str, path: str, project: Project) -> bool:
         if path == each or path.startswith(f"{each}/"):
             return True
     return _said(name, project) or _folder_said(name, path, project)
+
+
+def sayings(project: Project) -> Iterator[str]:
+    """The texts of the files that may say how a project is built and run, the nearest to its root first."""
+    texts = sorted((path for path in project.paths if _SAYS.search(path)), key=lambda path: (path.count("/"), path))
+    for path in texts[:_MOST_READ]:
+        yield project.text(path)[:_MOST_TEXT]
 
 
 def _bare(name: str) -> str:
@@ -166,9 +173,8 @@ def _said(name: str, project: Project) -> bool:
     one = rf"(?<![\w.-]){re.escape(last)}(?![\w-])"
     # A folder's name is a plain word as well: it counts as a path, or quoted.
     token = re.compile(one if "." in last[1:] else rf"{one}(?=/)|[/`\"'= ]{re.escape(last)}(?=[/`\"'\s]|\Z)")
-    texts = sorted((path for path in project.paths if _SAYS.search(path)), key=lambda path: (path.count("/"), path))
-    for path in texts[:_MOST_READ]:
-        for line in project.text(path)[:_MOST_TEXT].splitlines():
+    for text in sayings(project):
+        for line in text.splitlines():
             named = last in line and token.search(line)
             if named and (("." in last[1:] and not known) or _MAKES.search(line.replace(last, ""))):
                 return True

@@ -51,7 +51,8 @@ class Project:
 
     ``paths`` are the files and folders, ``links`` those of them that are symbolic links.  ``text`` gives the text of a
     file, "" for none; ``ignored`` says whether git ignores a path, ``kept_out`` whether the .dockerignore keeps a name
-    of the context out of it.
+    of the context out of it, ``executable`` whether git keeps a file as one that may be executed, None where it does
+    not say.
     """
 
     context: str
@@ -61,6 +62,7 @@ class Project:
     text: Callable[[str], str]
     ignored: Callable[[str], bool]
     kept_out: Callable[[str], bool]
+    executable: Callable[[str], bool | None] = lambda path: None
 
     def has(self, path: str) -> bool:
         """Whether there is such a file or folder, or may be behind a link."""

@@ -36,8 +36,8 @@ class Check:
 
 # These subjects have modules of their own, which begin so; modules with other names judge none of them.
 _OWN = {
-    "Dockerfile": "dockerfile_", "Host": "host_", "Launch": "launch_", "Packages": "packages_", "SmokeRun": "smoke",
-    "Workload": "workload_",
+    "Dockerfile": "dockerfile_", "Host": "host_", "JobStart": "start_", "Launch": "launch_", "Packages": "packages_",
+    "SmokeRun": "smoke", "Workload": "workload_",
 }  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from envkit.dockerfile import options, shell
+from envkit.dockerfile import shell
 from envkit.dockerfile.instructions import Text
-from envkit.dockerfile.shell_commands import LEADING, SHELLS, WRAPPERS
+from envkit.dockerfile.shell_commands import SHELLS
+from envkit.dockerfile.starting import PYTHON, RUNNERS, handed_on, is_job, unwrapped
 from envkit.engine import DeclaredStart
 from envkit.engine import Start as CommandLine
 from envkit.records import dataclass
@@ -26,19 +27,11 @@ DEFAULT = "python3"  # what is taken for the job's Python where nothing names a 
 GUARD = "/usr/share/envkit/guard.py"  # envkit's own entry point, which becomes the command behind it
 SAYS = "envkit start: "  # how a line of _RESOLVE on stderr begins
 NO_PYTHON = 126  # its exit code for a program that is not Python's
-PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?|pypy\d*(\.\d+)?")
 _CHANGING = ("env", "sudo", "gosu", "su-exec", "runuser")  # wrappers that change variables or the user
 _DEEPEST = 4  # scripts and shells that start one another
-_BETWEEN = re.compile(r"(?:[;\n]|&&|\|\|)(?:\s*(?:then|else|do)\s)?")  # what stands between a script's commands
 _MOST_SCRIPT = 1 << 16  # bytes of a script; entry points have a few hundred lines
 # Options of Python that ask a question or change who reads the program; -c and -m are its program.
 _ASKING = re.compile(r"-[bBdEIOPqsSuvx]*[?hVi]|--(?:version|help.*)")
-# Programs that run another one with an environment of their own making, in the words before it.
-_RUNNERS = {
-    "conda": ("run",), "mamba": ("run",), "micromamba": ("run",), "uv": ("run",), "poetry": ("run",),
-    "pdm": ("run",), "pipenv": ("run",), "pixi": ("run",), "hatch": ("run",), "catatonit": (), "numactl": (),
-    "chrt": (), "nsys": ("profile",), "ncu": (), "s6-setuidgid": (), "chpst": (), "setpriv": (), "unshare": (),
-}  # fmt: skip
 # Finds the Python of a program by the PATH that is in force when the entry point has done its part, and becomes it.
 # pip writes the second form where a path is too long for the kernel.
 _RESOLVE = r"""p=$(command -v -- "$1") || { echo "envkit start: there is no program $1 on PATH" >&2; exit 127; }
@@ -135,7 +128,7 @@ class _Planner:
             return _interpreter(words, at)
         if name in SHELLS:
             return self.shell(words, at, depth)
-        if name in _RUNNERS:
+        if name in RUNNERS:
             return self.passed_on(words, _python_word(words, at, head), depth).behind(f"{name} run")
         script = self.content(head)
         if script is None and "/" not in head:
@@ -267,62 +260,14 @@ def _set_before(text: str) -> tuple[str, ...]:
     return ("the shell's text",) if re.search(r"[;&|=\n]|\bsource\s", text) else ()
 
 
-def is_job(command: Command) -> bool:
-    """Whether a command may be what the script is for: not what shells do themselves, and no talk or log."""
-    name = posixpath.basename(command.words[0].text)
-    return command.after not in ("|", "|&") and name not in (
-        "echo", "printf", "set", "export", "cd", "exit", "true", "false", ":", "[", "test", "source", ".", "wait",
-        "shift", "unset", "ulimit", "umask", "trap", "local", "return", "mkdir", "rm", "cp", "mv", "ls", "cat", "date",
-        "sleep", "nvidia-smi", "pip", "pip3", "hostname", "id", "env", "chmod", "chown", "touch", "read", "eval",
-    )  # fmt: skip
-
-
 def _begin(command: Command) -> tuple[int, int]:
     """Line and column of a command's first word, behind the variables that are set for it alone."""
     return command.raw_words[0].span.line, command.raw_words[0].span.column
 
 
-def handed_on(script: str) -> str:
-    """As what a script runs the words that it is given ('"$@"', '$@', '"$*"'), by its last command that does so; ""
-    for one that runs them nowhere."""
-    return next(filter(None, map(_passes_on, reversed(_BETWEEN.split(script)))), "")
-
-
-def _passes_on(text: str) -> str:
-    """The form of the words that a script was given, where a command is nothing but them and wrappers before them."""
-    found = re.fullmatch(r"(.*?)(\"?\$(?:@|\{@\}|\*)\"?)\s*", text, re.DOTALL)
-    try:
-        before = shlex.split(found[1]) if found else None
-    except ValueError:
-        return ""
-    if found is None or before is None:
-        return ""
-    while before and re.match(r"[A-Za-z_]\w*=", before[0]):  # a variable that is set for it alone
-        before = before[1:]
-    at = unwrapped([*before, "job"])
-    passes = at == len(before) or (at < len(before) and posixpath.basename(before[at]) in _RUNNERS)
-    return found[2].replace("{@}", "@") if passes else ""
-
-
 def _offset(text: str, line: int, column: int) -> int:
     lines = text.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
-
-
-def unwrapped(words: Sequence[str]) -> int:
-    """The index of the word that wrappers such as tini, env and exec before it start; their number if there is none."""
-    at = 0
-    while at < len(words) and (name := posixpath.basename(words[at])) in WRAPPERS:
-        valued = options.valued(name).values
-        at += 1
-        while at < len(words) and words[at].startswith("-") and (words[at] != "-" or name == "env"):
-            at += 2 if words[at] in valued else 1
-            if words[at - 1] == "--":
-                break
-        while name in ("env", "sudo") and at < len(words) and re.match(r"[A-Za-z_]\w*=", words[at]):
-            at += 1
-        at += LEADING.get(name, 0)
-    return at
 
 
 def _python_word(words: tuple[str, ...], at: int, head: str) -> int:

@@ -10,8 +10,7 @@ from typing import Any, assert_never
 
 from envkit.dockerfile import copied
 from envkit.dockerfile.bases import moves
-from envkit.dockerfile.evaluate import TooLarge
-from envkit.dockerfile.evaluate import read as read_dockerfile
+from envkit.dockerfile.evaluate import TooLarge, read_with_files
 from envkit.dockerfile.tree import Source
 from envkit.facts import Facts
 from envkit.judging import judge
@@ -74,7 +73,7 @@ def of_dockerfile(
 ) -> JudgedFile:
     """A Dockerfile's text, judged by every check for it."""
     try:
-        subject = read_dockerfile(
+        subject, tree = read_with_files(
             text, path, facts, context, known=check_options.bases, gpus=check_options.gpus, driver=check_options.driver
         )
     except TooLarge as error:
@@ -82,6 +81,12 @@ def of_dockerfile(
     if isinstance(context, copied.Within):
         subject = replace(subject, lacking=copied.lacking(subject, context))
     results = judge.judge(subject, facts)
+    if any(step.name in ("CMD", "ENTRYPOINT") for step in subject.steps):
+        from envkit.static import built_start  # what a stage without either has no use for
+
+        start = built_start.of_built(subject, tree, context)
+        said = judge.judge(start, facts, built_start.CHECKS)
+        results = tuple(sorted((*results, *said), key=lambda result: result.check))
     if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
         results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
     if check_options.ask is not None and subject.stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from envkit.dockerfile.context import Context, content
 from envkit.dockerfile.files import Project, folders
-from envkit.static.ignored import Ignored, repository
+from envkit.static.ignored import Ignored, common_folder, git_folder, repository
 from envkit.static.walk import made
 
 MOST_PATHS = 50_000  # of one project; what a larger one lacks is not asked
@@ -21,6 +22,7 @@ class _Checkout(NamedTuple):
     links: frozenset[str]
     text: Callable[[str], str]
     ignored: Callable[[str], bool]
+    executable: Callable[[str], bool | None]
 
 
 @lru_cache(1)
@@ -43,7 +45,19 @@ def _checkout(top: Path) -> _Checkout | None:
         frozenset(links),
         cache(lambda path: "" if path in links else text(top / path)),  # asked for each name that is not there
         lambda path: rules.is_ignored(path, folder=False) or rules.is_ignored(path, folder=True),
+        lambda path: _executable(top, path),
     )
+
+
+def _executable(top: Path, path: str) -> bool | None:
+    """Whether a file of a checkout may be executed; None where git says that the file system keeps no modes."""
+    config = text(common_folder(git_folder(top)) / "config")
+    if not re.search(r"(?im)^\s*filemode\s*=\s*true\s*$", config):
+        return None
+    try:
+        return bool(os.stat(top / path).st_mode & 0o111)
+    except OSError:
+        return None
 
 
 def forget() -> None:
@@ -60,8 +74,12 @@ def project(context: Context) -> Project | None:
     return Project(
         below(context.root, top),
         below(context.dockerfile.parent if context.dockerfile is not None else context.root, top),
-        *found,
+        found.files,
+        found.links,
+        found.text,
+        found.ignored,
         context.keeps_out,
+        found.executable,
     )
 
 

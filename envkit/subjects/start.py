@@ -32,7 +32,7 @@ class StartScript:
     a person calls the file.  ``by_shell`` is the shell that is handed it, empty where the kernel is; ``login`` says
     that this shell reads the files of a login or of a terminal.  ``given`` are the words behind it, of which a text's
     first is its $0.  ``executable`` and ``edited`` tell of the file in the image: None where its mode is not known,
-    True where a step of the build changes its text.
+    True where a step of the build changes its text.  ``said`` is True where the Dockerfile itself gives the mode.
     """
 
     word: FileValue
@@ -45,17 +45,22 @@ class StartScript:
     given: tuple[FileValue, ...] = ()
     executable: bool | None = None
     edited: bool = False
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
     """A file that the start names and that surely is not where it looks: ``path`` in the image.  ``copied`` is where
-    the build puts a file of this name, empty if nowhere; ``hidden`` the mount that lies over it."""
+    the build puts a file of this name, empty if nowhere; ``hidden`` the mount that lies over it; ``kept_out`` its name
+    in the build context where the .dockerignore keeps it out, else empty; ``module`` the module that is to be imported
+    from it, empty where the file is named.  ``path`` is a bare name where it is looked for on PATH."""
 
     word: FileValue
     path: str
     copied: str = ""
     hidden: Mount | None = None
+    kept_out: str = ""
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)

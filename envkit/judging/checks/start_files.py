@@ -200,6 +200,31 @@ def start_file_missing(start: JobStart) -> Iterator[Finding]:
                 "put it outside of the mounted folder, or mount a volume over its own folder",
             )
             continue
+        if one.kept_out:
+            yield error(
+                f"nothing puts {one.path} into the image: the .dockerignore keeps {one.kept_out} out",
+                one.word.span,
+                {"working folder": start.folder} if start.folder else {},
+                f"let it in by a line `!{one.kept_out}` at the end of the .dockerignore",
+            )
+            continue
+        if "/" not in one.path:
+            yield error(
+                f"{one.path} is looked for in the folders of PATH, and the build puts it at {one.copied}",
+                one.word.span,
+                fix=f"name {one.copied}",
+            )
+            continue
+        if one.module:
+            there = f", and the build puts {posixpath.basename(one.path)} at {one.copied}" if one.copied else ""
+            yield error(
+                f"there is no module {one.module} in {start.folder}, where Python looks: nothing puts {one.path} "
+                f"into the image{there}",
+                one.word.span,
+                {"working folder": start.folder},
+                "name the module as it lies below the working folder, correct WORKDIR or COPY, or set PYTHONPATH",
+            )
+            continue
         there = f"; the build puts it at {one.copied}" if one.copied else ""
         yield error(
             f"nothing puts {one.path} into the image{there}",
