@@ -245,11 +245,12 @@ _SHRUGS = frozenset({"true", ":", "echo", "printf"})
 
 def install_failure_ignored(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The build ends where torch, or what is compiled against it, cannot be installed.  Source: POSIX shell, "Lists":
-    the exit status of `a || b` is that of b where a fails."""
+    the exit status of `a || b` is that of b where a fails, that of `a; b` and of `a | b` that of b."""
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()
     for index in dockerfile.reachable:
+        shell_words = next((one.value for one in reversed(dockerfile.steps_of(index)) if one.name == "SHELL"), "")
         for step in dockerfile.stages[index].steps:
             if step.name != "RUN":
                 continue
@@ -258,7 +259,7 @@ def install_failure_ignored(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
                 if one is None or command.span.path != step.span.path:
                     continue
                 asked += 1
-                how = _shrugged(step, at)
+                how = _shrugged(step, at) or _overtaken(step, at, shell_words)
                 if not how or command.span in told:
                     continue
                 told.add(command.span)
@@ -267,8 +268,8 @@ def install_failure_ignored(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
                     f"where {one.name} cannot be installed the build goes on without it, for `{how}` follows",
                     command.words[0].span,
                     Severity.WARNING if core else Severity.NOTE,
-                    f"take `{how}` away"
-                    if core
+                    _amended(how)
+                    if core or how[0:2] != "||"
                     else f"take `{how}` away, or ask for {one.name} by an ARG, so that two builds are alike",
                     {f"{one.name} is installed": one.span.place},
                 )
@@ -315,6 +316,54 @@ def _shrugged(step: Step, at: int) -> str:
     return f"|| {said}" if len(said) <= _SHOWN else f"|| {said[:_SHOWN]}..."
 
 
+def _overtaken(step: Step, at: int, shell_words: str) -> str:
+    """The command behind the command number ``at`` whose status counts in the place of its own, "" where the build ends
+    all the same: behind a semicolon or a line's end without `set -e`, behind a pipe without pipefail."""
+    later = step.commands[at + 1 :]
+    if not later or step.exec_form or _GROUPS.search(_EXPANSION.sub("", _BODY.sub("", step.value, count=1))):
+        return ""
+    ends, pipes = _strict(step, at, shell_words)
+    for each in later:
+        if each.after in ("|", "|&") and not pipes:
+            break
+        if each.after in ("||", "&"):
+            return ""
+        if each.after in (";", "\n") and not ends:
+            break
+    else:
+        return ""
+    behind = later[later.index(each) :]
+    if "PIPESTATUS" in step.value or "$?" in step.value or any(_PROVES.search(_said(one)) for one in behind):
+        return ""
+    said = _said(each)
+    sign = each.after if each.after in ("|", "|&") else ";"
+    return f"{sign} {said}" if len(said) <= _SHOWN else f"{sign} {said[:_SHOWN]}..."
+
+
+def _said(command: Command) -> str:
+    return " ".join(word.raw for word in command.words)
+
+
+def _strict(step: Step, at: int, shell_words: str) -> tuple[bool, bool]:
+    """Whether the shell of a step ends at a command that fails, and fails with a pipe of which one does."""
+    before = [shell_words, step.value.partition("\n")[0] if step.value.lstrip().startswith("<<") else ""]
+    before += [_said(each) for each in step.commands[:at] if each.program == "set"]
+    before += re.findall(r"(?m)^#!.*|\b(?:ba|da|z)?sh\s+-\w+", step.value)
+    said = " ".join(before)
+    return bool(re.search(r"(?:^|[\s\"'])-[a-zA-Z]*e|errexit", said)), "pipefail" in said
+
+
+def _amended(how: str) -> str:
+    if how.startswith("||"):
+        return f"take `{how}` away"
+    if how.startswith("|"):
+        return 'write SHELL ["/bin/bash", "-o", "pipefail", "-c"] before it'
+    return "write && in the place of the semicolon, or `set -e` first"
+
+
+# What would end the build where the package is not there.
+_PROVES = pattern(r"\bimport\b|pip3? (?:check|show)|--no-build-isolation|setup\.py|\bexit [1-9]|\bfalse\b|\btest\b|\[ ")
+_BODY = pattern(r"\A\s*<<-?\s*[\"']?\w+[\"']?")
 _INSTALLS = pattern(r"pip|uv|conda|mamba|micromamba|python")
 _EXPANSION = pattern(r"\$\{[^}]*\}|'[^']*'")
 _GROUPS = pattern(r"\(|\{\s|\b(?:if|for|while|until|case)\b|<<")
