@@ -398,7 +398,12 @@ def _of_no_torch(dockerfile: Dockerfile, mate: Install, torch: Torch) -> bool:
     """Whether pip takes the newest release of a mate, whichever torch is there: its command does not name torch, or it
     is told to mind no requirements."""
     held = mate.version or mate.specifier or mate.url or mate.locked or mate.marker
-    if held or mate.manager not in ("pip", "uv") or torch.method not in ("pip", "uv") or torch.install is None:
+    if held or mate.manager not in ("pip", "uv"):
+        return False
+    if torch.method == "base" and dockerfile.base.family == "pytorch":  # whose own stays unless another is asked for
+        renewed = bool({"--upgrade", "--force-reinstall", "--reinstall"} & mate.options)
+        return renewed and mate.sure and mate.prefix in ("", "/opt/conda", torch.prefix)
+    if torch.method not in ("pip", "uv") or torch.install is None:
         return False
     if "--no-deps" in mate.options:
         return True

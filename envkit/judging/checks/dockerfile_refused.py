@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from envkit.dockerfile import options
 from envkit.dockerfile.requirements import admits, allows
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, MetadataRefusedRow, NeedsPythonRow, RefusedRow, TorchRow, WheelPythonRow
@@ -112,7 +113,8 @@ def package_refused(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
                 else "take it out of the list: `pip freeze` wrote what no index has",
             )
     named = (_of_sources(dockerfile, facts), _of_other_pythons(dockerfile), _on_musl(dockerfile, facts))
-    for finding in (*chain.from_iterable(named), *_on_old_glibc(dockerfile, facts), *_projects(dockerfile)):
+    projects = (*_projects(dockerfile), *_of_poetry(dockerfile))
+    for finding in (*chain.from_iterable(named), *_on_old_glibc(dockerfile, facts), *projects):
         asked += 1
         yield finding
     skip_if(not asked, "pip installs no package by its name")
@@ -133,6 +135,58 @@ def _projects(dockerfile: Dockerfile) -> Iterator[Finding]:
             {f"it asks for Python {one.requires}": one.url, f"Python {_minor(one.python)}": step.span.place},
             f"take a Python that it asks for, or let Python {_minor(one.python)} in where the project does run with it",
         )
+
+
+# Packages of Debian that bring no Python along: a second one may be the one that Poetry wants.
+_WITHOUT_PYTHON = options.names(
+    "build-essential bzip2 ca-certificates cmake curl dumb-init g++ gcc git gnupg gosu jq libffi-dev libgl1 "
+    "libglib2.0-0 libgomp1 libpq-dev libpq5 libsm6 libsndfile1 libssl-dev libxext6 libxrender1 locales make "
+    "netcat-openbsd openssh-client pkg-config procps tini tzdata unzip wget zip"
+)
+_BRING_PYTHON = options.names("uv pyenv conda mamba micromamba asdf mise rye hatch")
+
+
+def _of_poetry(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """A project whose own word on Pythons leaves out the only one of the image, which `poetry install` then refuses.
+
+    Source: Poetry, EnvManager.create_venv, which looks for another one on PATH and ends where there is none.
+    """
+    told: set[Span] = set()
+    for index in dockerfile.reachable:
+        base, steps = dockerfile.stages[index].base, dockerfile.steps_of(index)
+        if base.family != "python" or not base.sure or not re.search(r"slim|alpine", base.tag):
+            continue
+        asked = [
+            (step, one) for step in dockerfile.stages[index].steps for one in step.installs if one.name == "python"
+        ]
+        for step, one in asked:
+            heeded = one.manager == "poetry" and one.constraint and one.sure and one.span not in told
+            lenient = any(one.after in ("||", ";", "|") for one in step.commands)
+            lenient = lenient or any(one.env.get("VIRTUAL_ENV") for one in step.commands)  # which is taken as it is
+            if heeded and not lenient and _left_out(one.specifier, one.python) and not _may_hold_another(steps):
+                told.add(one.span)
+                yield error(
+                    f"the project asks for Python {one.specifier}, and the image has Python {_minor(one.python)} "
+                    "alone, so that `poetry install` finds none and the build ends here",
+                    one.span,
+                    {f"Python {_minor(one.python)}": base.span.place, "poetry install": step.span.place},
+                    f"take a base with a Python that it asks for, or let Python {_minor(one.python)} in where the "
+                    "project does run with it",
+                )
+
+
+def _may_hold_another(steps: Sequence[Step]) -> bool:
+    """Whether a stage may get a second Python."""
+    for step in steps:
+        if step.copy is not None and step.copy.foreign:
+            return True
+        if any(one.manager not in ("pip", "poetry", "apt") for one in step.installs) or any(
+            one.manager == "apt" and one.name not in _WITHOUT_PYTHON for one in step.installs
+        ):
+            return True
+        if any(each.program in _BRING_PYTHON or "/" in each.words[0].text for each in step.commands):
+            return True
+    return False
 
 
 def _left_out(requires: str, python: str) -> bool:
