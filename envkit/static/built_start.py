@@ -113,7 +113,10 @@ def _module(start: JobStart, tree: Tree) -> Iterator[Absent]:
     if found is None or dockerfile is None or not start.folder or not start.job[0].sure:
         return
     word, dotted = found
-    if any(_sets_path(step) for step in dockerfile.steps) or "PYTHONPATH" in dockerfile.target.env:
+    made = (
+        step for index in dockerfile.reachable for step in dockerfile.stages[index].steps
+    )  # it may be copied from one
+    if any(map(_sets_path, made)) or "PYTHONPATH" in dockerfile.target.env:
         return
     if any("PYTHONPATH" in script.text or "cd " in script.text for script in start.scripts):
         return

@@ -105,7 +105,8 @@ def start_needs_a_shell(start: JobStart) -> Iterator[Finding]:
     job = start.job
     skip_if(not job, "the job's program is not known")
     where = {"compose": "compose", "kubernetes": "Kubernetes"}.get(start.kind, "the exec form")
-    if any(script.origin == "" and job[0].span == script.word.span for script in start.scripts):
+    handed = (HandsOn.EACH, HandsOn.SPLIT, HandsOn.JOINED)
+    if any(script.hands_on not in handed for script in start.scripts):
         return  # a shell has read these words
     fix = 'start a shell: ["sh", "-c", "..."], or put the words into a script'
     if job[0].value in _BUILTINS and job[0].sure:
