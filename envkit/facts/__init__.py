@@ -71,6 +71,7 @@ from envkit.facts.rows import WheelPageRow as WheelPageRow
 from envkit.facts.rows import WheelPythonRow as WheelPythonRow
 from envkit.facts.rows import WideNeedRow as WideNeedRow
 from envkit.facts.rows import XidRow as XidRow
+from envkit.facts.system_library import SystemLibraryRow as SystemLibraryRow
 from envkit.facts.variable import VariablePairRow as VariablePairRow
 from envkit.facts.variable import VariableRow as VariableRow
 from envkit.facts.wide import ANY_TORCH as ANY_TORCH
@@ -201,6 +202,8 @@ class Facts:
     wide_needs = _table(WideNeedRow, "wide_need")  # The same of the whole field, read from its own repositories
     torch_uses = _table(TorchNeedRow, "torch_use")  # Who takes which torch when it is imported, requiring none
     glibc_only = _table(GlibcOnlyRow, "glibc_only")  # What has no wheel for Alpine, and no source
+    # What wheels load of the system and do not hold
+    system_libraries = _table(SystemLibraryRow, "system_library")
     milestones = _table(MilestoneRow, "milestone")  # Since when something is otherwise
     source_pythons = _table(SourcePythonRow, "source_python")  # Which Python the newest source of a package asks for
     needs_pythons = _table(NeedsPythonRow, "needs_python")  # Which Pythons much used packages ask for

@@ -30,7 +30,11 @@ _WHEEL = pattern(r"nvidia-(?:cublas|cudnn|cuda-runtime)(?:-cu(\d+))?")
 def framework_libraries_missing(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What loads the system's libraries finds them: frameworks that major of CUDA and a cuDNN, OpenCV its libGL."""
     need_stages(dockerfile)
-    graphics = [*_without_graphics(dockerfile), *_over_that_for_gpus(dockerfile)]
+    graphics = [
+        *_without_graphics(dockerfile),
+        *_without_system_library(dockerfile, facts),
+        *_over_that_for_gpus(dockerfile),
+    ]
     dockerfile = equipped(dockerfile)
     base, majors = dockerfile.base, _majors(dockerfile)
     skip_if(stack.rocm(dockerfile), "the image is not for NVIDIA GPUs")
@@ -327,6 +331,42 @@ def _without_graphics(dockerfile: Dockerfile) -> Iterator[Finding]:
             return
 
 
+# Packages of Debian and Ubuntu that bring none of the libraries of the table, with what they depend on and recommend.
+_LEAN = options.names(
+    "apt-transport-https apt-utils bash bzip2 ca-certificates curl dumb-init git gnupg gnupg2 gosu htop iproute2 "
+    "iputils-ping jq less libffi-dev libgl1 libglib2.0-0 libgomp1 libmagic1 libportaudio2 libpq5 libsm6 libsndfile1 "
+    "libssl-dev libxext6 libxrender1 locales lsof nano netcat-openbsd net-tools openssh-client procps rsync sudo tini "
+    "tmux tree tzdata unzip vim wget xz-utils zip"
+)
+
+
+def _without_system_library(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """A package whose wheel opens a library of the system that a small image does not have, and that no step brings."""
+    rows = {row.package: row for row in facts.system_libraries}
+    named = [one for one in dockerfile.installs if one.name in rows and one.manager in ("pip", "uv", "poetry")]
+    base = dockerfile.base
+    plain = (base.family == "python" and re.search(r"slim", base.tag)) or (
+        base.family == "os" or (base.family == "nvidia" and stack.said(base.flavor) in _SMALL)
+    )
+    if not named or not plain or not base.sure or _may_hold_more(dockerfile):
+        return
+    debian = stack.said(base.os).startswith(("debian", "ubuntu")) or (base.family == "python" and not base.os.value)
+    packages = [one.name for one in dockerfile.installs if one.manager in stack.SYSTEM]
+    for one in named if debian else ():
+        row = rows[one.name]
+        others = [name for name in packages if name not in _LEAN and not _SMALL_PYTHONS.fullmatch(name)]
+        if others or not _surely(one) or not set(packages).isdisjoint(row.brought_by):
+            continue
+        yield warning(
+            f"{one.name} loads {row.library} {row.when}, which its wheel does not hold, and neither {base.reference} "
+            "nor the file brings it",
+            one.span,
+            {f"{one.name} loads {row.library}": cited(row), base.reference: base.span.place},
+            f"install {row.brought_by[0]} by apt-get",
+        )
+
+
+_SMALL_PYTHONS = pattern(r"python3(?:\.\d+)?(?:-(?:venv|minimal|distutils))?|python-is-python3")
 _LATER = "999.0"  # a release that is to come: a bound from below lets the newest in
 _SMALL = ("base", "runtime")  # the devel flavor has tools with windows
 
