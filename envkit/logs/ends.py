@@ -164,7 +164,7 @@ def bad_words(text: str) -> bool:
 def ends_ill(seen: FileSeen) -> bool:
     """Whether one of the last lines of a file says that its run ended badly."""
     last = [line for line in seen.tail if re.search(r"\w", line.text)][-_LAST:]
-    last = [line for line in last if line.clock or not line.text[:1].isspace()]  # no row of a table
+    last = [line for line in last if line.logged or not line.text[:1].isspace()]  # no row of a table
     return any(line.level == "fatal" or ILL.search(line.text) or _ENDS.search(line.text) for line in last)
 
 

@@ -116,6 +116,7 @@ _ASKS_GPU = re.compile(
 )
 _RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _OF_THREAD = re.compile(r"Exception in thread ")
+_BAR = re.compile(r"\| *(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[\d{1,3}:\d\d")  # of tqdm
 
 
 def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Traceback], seen: FileSeen) -> bool:
@@ -133,6 +134,8 @@ def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Tr
             last, first, others, traces, seen, STEADY
         )
     late = event.has("late") and event.category not in INNOCENT
+    if not late and draws_on(last, first, others, traces, seen):
+        return True
     return carried_on(last, first, others, traces, seen, STEADY if late else STEPS)
 
 
@@ -140,14 +143,14 @@ def _is_another(first: Line, last: Line, events: Iterable[Event], seen: FileSeen
     """Whether requests are answered behind an error, or a worker of another number than its own works and its own does
     not."""
     kept = _kept(seen)
-    mine = [kept.lines[n].raw for n in (first.number - 1, first.number, last.number) if n in kept.lines]
+    mine = [kept.lines[n].body for n in (first.number - 1, first.number, last.number) if n in kept.lines]
     own = {found.groups() for text in mine for found in _NUMBERED.finditer(text)}
     if not own and not kept.answered:
         return False
     begun = _last_bad(last, events, kept)
     if sum(n > begun for n in kept.answered) >= STEADY:
         return True
-    after = [each.raw for n, each in kept.lines.items() if n > begun]
+    after = [each.body for n, each in kept.lines.items() if n > begun]
     later = {found.groups() for text in after[-STEADY:] for found in _NUMBERED.finditer(text)}
     return bool(own) and not own & later and bool({name for name, _ in own} & {name for name, _ in later})
 
@@ -196,7 +199,7 @@ def carried_on(
     mine = [each for each in whole if _of_writer(each, line) and each.pid not in known]
     if (tag := tag_of(line.text))[:1] == "[":
         mine = [each for each in mine if tag_of(each.text) == tag]
-    if "NCCL" in line.raw and not kept.ranked:  # only NCCL tells the ranks
+    if "NCCL" in line.body and not kept.ranked:  # only NCCL tells the ranks
         mine = whole
     after = [each for each in mine if each.number > last]
     if len(after) < least:
@@ -206,6 +209,24 @@ def carried_on(
     # what is printed to a pipe comes after what is printed to stderr, unless something of it came before
     begun = bool(line.level) or _begun(first, kept) or listed(line, len(line.text), after) > 0
     return begun and least == STEPS and steady(after) > STEADY
+
+
+def draws_on(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether the process that wrote the lines from ``first`` to ``line`` draws a bar further behind the last bad word
+    of the log, to its end: a bar is drawn at once and where errors are, so that none was waiting to be printed.
+
+    Source: tqdm, std.py (sys.stderr is its file, and is flushed); what is left of a bar when its loop is left stays
+    where it was.
+    """
+    kept = _kept(seen)
+    last = max([_last_bad(line, events, kept), *(t.line.number for t in traces if t.line.file == seen.name)])
+    if last >= kept.last or kept.stopped > line.number or (kept.is_of_many and line.rank is None):
+        return False
+    drawn: dict[str, set[str]] = {}
+    for each in (*seen.head, *seen.near, *seen.tail):
+        if each.number > last and same_process(each, line) and (bar := _BAR.search(each.text)) is not None:
+            drawn.setdefault(bar["total"], set()).add(bar["done"])
+    return any(len(done) > 1 and total in done for total, done in drawn.items())
 
 
 def speaks_on(line: Line, name: str, lines: Iterable[Line]) -> bool:
@@ -540,6 +561,9 @@ def _begun(first: Line, kept: _Kept) -> bool:
     return again or any(n < first.number and is_output(each) for n, each in kept.lines.items())
 
 
+_ALIGNED = re.compile(r" {1,4}\d")  # a number of steps that is set below the one before
+
+
 class _Kept:
     """The lines that are known of a file, by their numbers, without what a logger's level is padded with."""
 
@@ -548,7 +572,7 @@ class _Kept:
         found = {each.number: each for each in seen.kept}
         self.lines = {
             n: replace(each, text=each.text.lstrip())
-            if each.text[:1].isspace() and (each.level or each.clock or each.rank is not None)
+            if each.text[:1].isspace() and (each.logged or (each.rank is not None and _ALIGNED.match(each.text)))
             else each
             for n, each in found.items()
         }
@@ -578,7 +602,7 @@ class _Kept:
     @cached_property
     def answered(self) -> list[int]:
         """The numbers of lines that tell of a request that was answered, and not to who only watches."""
-        return [n for n, each in self.lines.items() if _ANSWERED.search(each.raw) and not WATCHED.search(each.raw)]
+        return [n for n, each in self.lines.items() if _ANSWERED.search(each.body) and not WATCHED.search(each.body)]
 
     @cached_property
     def serves(self) -> int:
@@ -609,7 +633,7 @@ class _Kept:
     @cached_property
     def ranked(self) -> bool:
         """Whether lines that are not NCCL's own bear a rank."""
-        return any(each.rank is not None and "NCCL" not in each.raw for each in self.lines.values())
+        return any(each.rank is not None and "NCCL" not in each.body for each in self.lines.values())
 
     @cached_property
     def stopped(self) -> int:
@@ -693,8 +717,8 @@ def session_went_on(event: Event, events: Sequence[Event], traces: Sequence[Trac
     if event.line.source == "kernel":
         return False
     lines = _kept(seen).lines
-    typed = {n: found for n, each in lines.items() if "$" in each.raw or each.raw[:2] in (">>", "In")
-             if (found := _TYPED.match(each.raw))}  # fmt: skip
+    typed = {n: found for n, each in lines.items() if "$" in each.body or each.body[:2] in (">>", "In")
+             if (found := _TYPED.match(each.body))}  # fmt: skip
     mine = max((n for n in typed if n <= event.line.number), default=0)
     if not mine:
         return False
@@ -721,7 +745,7 @@ def of_kill(event: Event, events: Sequence[Event], traces: Sequence[Traceback], 
     if event.category != "xid-45" or any(each.role is Role.ROOT and each.category != "xid-45" for each in events):
         return False
     before = (each for each in (*seen.head, *seen.tail) if each.number < event.line.number)
-    return any(_KILLS.search(each.raw) and each.source != "kernel" for each in before)
+    return any(_KILLS.search(each.body) and each.source != "kernel" for each in before)
 
 
 def is_of_failed_test(line: Line, seen: FileSeen) -> bool:

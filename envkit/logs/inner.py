@@ -33,6 +33,7 @@ _LEVEL_KEYS = (
     "log_level",
     "loglevel",
 )
+_OF_DOCKER = frozenset({"log", "stream", "time", "attrs"})  # its json-file driver: a frame, and no logger's record
 _PLAIN = LogMessage("")
 _DEEP = 3  # records within records
 _FIELDS, _LONGEST_FIELD = 12, 40  # of a record, and characters of a word in one
@@ -73,6 +74,10 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
         keys = (*_TEXT_KEYS, "text")
         loud = record.get("level")
         held["level"] = loud.get("name") if isinstance(loud, dict) else ""
+    if held.keys() <= _OF_DOCKER and isinstance(logged := held.get("log"), str):
+        about = strip(f"{held.get('time', '')} .")
+        about.collected = True
+        return [(line.rstrip("\r"), about) for line in logged.rstrip("\n").split("\n")[:_MOST]]
     level = next((held[key] for key in _LEVEL_KEYS if isinstance(held.get(key), str)), "")
     texts = list(_texts(held, keys))
     if not texts and level and isinstance(held.get("text"), str):

@@ -184,7 +184,7 @@ def good_end(seen: FileSeen) -> GoodEnd | None:
 
 def _whole(line: Line) -> Line:
     """The line, with the word before a bare number that was taken for a level: "ERROR: 0" is a count."""
-    return replace(line, text=line.raw.strip("# "), level="") if line.level and line.text.isdigit() else line
+    return replace(line, text=line.body.strip("# "), level="") if line.level and line.text.isdigit() else line
 
 
 def _as_few_as_may(text: str) -> bool | None:

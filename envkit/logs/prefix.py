@@ -57,14 +57,16 @@ _TAGS = {"kernel": "kernel", "dockerd": "docker", "containerd": "docker", "kubel
 
 @dataclass(slots=True)
 class LogMessage:
-    """What one line says once its prefixes are off; ``at`` is where the text begins in the raw line.
+    """What one line says once its prefixes are off; ``at`` is where the text begins in the raw line, ``frame`` where
+    that begins which was written before a collector put its own words before each line.
 
     ``quoted`` is a line that begins with the mark of a quotation, a comment or a list, ``prompt`` one at which somebody
-    typed a command.
+    typed a command.  ``collected`` is what a collector says of a text that it wrote into a record of its own.
     """
 
     text: str
     at: int = 0
+    frame: int = 0
     rank: int | None = None
     host: str = ""
     pid: int | None = None
@@ -74,28 +76,32 @@ class LogMessage:
     source: str = "program"
     quoted: bool = False
     prompt: bool = False
+    collected: bool = False
 
 
 def strip(raw: str) -> LogMessage:
     """Takes the prefixes off one line (without its end, terminal escapes gone)."""
     said = LogMessage(raw)
-    at = 0
-    timed = dated = False
+    at = _marks(raw, 0, said)
+    timed = dated = streams = False
     start = True
-    if raw.startswith((">", "#", "//", "* ")) and not raw.startswith(">>>") and (quote := _QUOTE.match(raw)):
-        said.quoted = True
-        at = quote.end()
-    if "[" in raw and "|" in raw and ("it/s" in raw or "s/it" in raw or "B/s" in raw) and (bar := _BAR.match(raw, at)):
-        at = bar.end()
-    if raw[:2] == "\u2502 " and (box := _BOX.match(raw)):
-        said.at, said.text = 2, box["said"]
-        return said
     for _ in range(_DEEPEST):
+        if raw[at : at + 2] == "\u2502 " and at == said.frame and (box := _BOX.match(raw, at)):
+            said.at, said.text = at + 2, box["said"]
+            return said
         match = _one(raw, at, start, timed, dated)
         if match is None:
             break
-        at = match.end()
         found = match.groupdict()
+        if said.frame and "outermost" in found and not streams:
+            break  # a number before a test's lines, as ctest puts it there, is no rank's in what others collect
+        at = match.end()
+        if "framed" in found and match.start() == said.frame:
+            # What a collector puts before each line says nothing of how the program begins its own.
+            said.frame, streams = at, bool(found.get("streams"))
+            _note(said, found)
+            at = _marks(raw, at, said)
+            continue
         start = "collected" in found
         dated = dated or "dated" in found
         timed = timed or dated or "timed" in found
@@ -105,6 +111,17 @@ def strip(raw: str) -> LogMessage:
     said.text = raw[at:] if at else raw
     _sound(said)
     return said
+
+
+def _marks(raw: str, at: int, said: LogMessage) -> int:
+    """Where the text begins behind the mark of a quotation and behind a bar that no end of line parts from it."""
+    first = raw[at : at + 3]
+    if first.startswith((">", "#", "//", "* ")) and first != ">>>" and (quote := _QUOTE.match(raw, at)):
+        said.quoted = True
+        at = quote.end()
+    if "[" in raw and "|" in raw and ("it/s" in raw or "s/it" in raw or "B/s" in raw) and (bar := _BAR.match(raw, at)):
+        at = bar.end()
+    return at
 
 
 _Rule = tuple[str, Callable[[str, int], re.Match[str] | None]]

@@ -365,10 +365,14 @@ class _File:
 
     def _spoken(self, piece: Piece) -> Iterator[_ParsedLine]:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
+        if piece.lead:
+            lead = piece.lead.decode("utf-8", "replace")
+            raw = lead[: strip(lead).frame] + raw
         parts = inner.parts(raw)
         for text, outer in parts:
             said = strip(text)
             lead = self._led(said)
+            inside = text[said.frame :] if said.frame or outer.collected else raw[outer.frame :] if outer.frame else ""
             line = Line(
                 file=self._name,
                 number=piece.number,
@@ -382,10 +386,12 @@ class _File:
                 clock=said.clock or outer.clock,
                 level=said.level or outer.level,
                 times=piece.times,
+                inside=inside,
+                logged=said.at > said.frame or bool(outer.level),
             )
             if line.time_s is not None and line.clock == "wall":
                 self._note_year(line.time_s)
-            match = self._match(line.text, raw if len(parts) == 1 else line.text) if piece.found else None
+            match = self._match(line.text, line.body if len(parts) == 1 else line.text) if piece.found else None
             yield _ParsedLine(line, said, piece.found, match)
 
     def _led(self, said: LogMessage) -> str:
@@ -400,6 +406,7 @@ class _File:
         for lead, known in self._leads.items():
             if text.startswith(lead) and (known or text.startswith('  File "', len(lead))):
                 self._leads[lead] = True
+                said.frame += len(lead) if said.at == said.frame else 0
                 said.at, said.text = said.at + len(lead), text[len(lead) :]
                 return lead.strip()
         return ""
@@ -452,7 +459,10 @@ class _File:
             self._joined += across is None
             if across is not None:
                 match, text = across
-                line = replace(line, text=text)
+                rest = text[len(line.text.rstrip()) :]
+                line = replace(
+                    line, text=text, raw=line.raw.rstrip() + rest, inside=line.inside and line.inside.rstrip() + rest
+                )
         told = match is not None or (spoken.found and _LOUD.search(line.text.lower()) is not None)
         self._note_near(line, part, told)
         if match is None:
@@ -565,7 +575,7 @@ class _File:
     def _hear(self, line: Line, said: LogMessage) -> None:
         """Keeps a line that sounds like an error; those that differ in numbers only are one."""
         low = line.text.lower()
-        loud = _LOUD.search(low) or said.level in ("error", "fatal") or line.raw.startswith(_TASK)
+        loud = _LOUD.search(low) or said.level in ("error", "fatal") or line.body.startswith(_TASK)
         if (
             said.prompt
             or not loud
@@ -621,9 +631,10 @@ def _wrapped(spoken: _ParsedLine, following: Sequence[_ParsedLine]) -> list[str]
     rest: list[str] = []
     before = spoken
     for each in following:
-        if not _WRAPPED_AT <= len(before.line.raw) <= _WRAPPED_BELOW or before.line.text.rstrip().endswith(_ENDED):
+        if not _WRAPPED_AT <= len(before.line.body) <= _WRAPPED_BELOW or before.line.text.rstrip().endswith(_ENDED):
             break
-        fresh = each.said.at or each.said.prompt or each.line.number == before.line.number
+        fresh = each.said.at > each.said.frame or each.said.prompt or each.line.number == before.line.number
+        fresh = fresh or each.line.process != before.line.process
         fresh = fresh or (each.match is not None and spoken.match is None)
         if fresh or _BEGINS.match(each.line.text) or len(each.line.text) > LONGEST // 8:
             break

@@ -41,7 +41,9 @@ class Line:
     terminals (timestamp, rank label, container name, log level).  Both are cut at ``reader.LONGEST`` characters.
     ``source`` is who wrote it: "program", "kernel", "slurm", "kubernetes", "docker", "launcher", "build".
     ``time_s`` is seconds since the epoch where ``clock`` is "wall" (without a zone: as if UTC), since boot where it is
-    "boot".  ``times`` counts the same line's repetitions that were folded into it.
+    "boot".  ``times`` counts the same line's repetitions that were folded into it.  ``inside`` is the line as its
+    program wrote it, "" where that is ``raw``: what a collector put before each line of it is off.  ``logged`` is
+    whether the program itself put something before its text: a logger's time, level or name.
     """
 
     file: str
@@ -56,6 +58,13 @@ class Line:
     clock: str = ""
     level: str = ""
     times: int = 1
+    inside: str = ""
+    logged: bool = False
+
+    @property
+    def body(self) -> str:
+        """The line as its program wrote it, logger's prefixes and all: the same with and without a collector."""
+        return self.inside or self.raw or self.text
 
     @property
     def place(self) -> str:

@@ -53,7 +53,8 @@ class Piece:
     """A line, or the part of one between carriage returns; ``found`` says whether it holds any of the stretches.
 
     ``gap`` says that lines before it were passed over; ``before`` is the last of them, with its number.  A piece that
-    is ``late`` comes after the end, for the last of ``times`` lines that were only counted.
+    is ``late`` comes after the end, for the last of ``times`` lines that were only counted.  ``lead`` is how the line
+    begins that it is a later part of, for a collector's words stand there once for all parts.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Piece:
     before: tuple[int, bytes] | None = None
     late: bool = False
     times: int = 1
+    lead: bytes = b""
 
 
 def solid(stretch: str) -> bytes:
@@ -327,15 +329,17 @@ PACKED = (
 )  # fmt: skip
 
 
+_LEAD = 200  # bytes of a line's beginning in which a collector's words end
 _ENDS_IN = 1 << 14  # bytes that most often hold the last pieces
 
 
 def _filled(number: int, block: bytes) -> Iterator[Piece]:
     """Every piece that is not blank, long ones cut."""
     for at, line in enumerate(block.split(b"\n"), number):
+        lead = line.partition(b"\r")[0][:_LEAD] if b"\r" in line else b""
         for piece in line.split(b"\r") if b"\r" in line else (line,):
             if piece and not piece.isspace():
-                yield Piece(at, piece[:LONGEST], False, False)
+                yield Piece(at, piece[:LONGEST], False, False, lead=b"" if piece.startswith(lead) else lead)
 
 
 _WHITE = b" \t\n\r\f\v"
@@ -445,6 +449,7 @@ class _Walk:
         self._known: dict[bytes, _Kind] = {}
         self.owed = 0  # lines still to be read after the last find
         self._before: tuple[int, bytes] | None = None  # the last line before, if it was passed over
+        self._lead = b""
         self._gap = False
 
     def walk(self, block: bytes, numbers: Sequence[int]) -> Iterator[Piece]:
@@ -734,7 +739,9 @@ class _Walk:
 
     def _read(self, line: bytes, number: int, found: bool) -> Iterator[Piece]:
         """The pieces of one line: between carriage returns, and of a long one those with a find in them."""
+        self._lead = b""
         if b"\r" in line:
+            self._lead = line.partition(b"\r")[0][:_LEAD]
             parts = list(filter(bytes.strip, line.split(b"\r"))) or [b""]
             if not found:
                 parts = parts[-_STRETCHES:]
@@ -816,7 +823,8 @@ class _Walk:
         return kept
 
     def _made(self, number: int, raw: bytes, found: bool) -> Piece:
-        made = Piece(number, raw, found, self._gap, self._before if found else None)
+        lead = b"" if raw.startswith(self._lead) else self._lead
+        made = Piece(number, raw, found, self._gap, self._before if found else None, lead=lead)
         self._gap, self._before = False, None
         self._pieces += 1 + len(raw) // _SHAPE_LENGTH
         return made

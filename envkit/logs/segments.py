@@ -140,7 +140,7 @@ _BEFORE = 3  # lines that an ignored recipe takes back where another one stopped
 def silent(seen: FileSeen, told: Iterable[Line] = ()) -> set[int]:
     """The numbers of the lines that tell of no failure, whatever they say; ``told`` are lines of its that a signature
     knows, wherever they stand."""
-    whole = "\n".join([line.raw or line.text for part in (seen.head, seen.tail) for line in part])
+    whole = "\n".join([line.body for part in (seen.head, seen.tail) for line in part])
     if not any(hint in whole for hint in _HINTS):
         return set()
     parts = [{line.number: line for line in part} for part in (seen.head, seen.tail)]
@@ -172,7 +172,7 @@ def _judged(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """Where each part that was judged by its name begins and ends: there, or where another one begins."""
     well = {found["name"] for line in lines.values() if (found := _CTEST.match(line.text))}
     for number, line in lines.items() if well else ():
-        if (of := _NUMBERED.search(line.raw)) and of["name"] in well:
+        if (of := _NUMBERED.search(line.body)) and of["name"] in well:
             yield number, number
     for begins, good in _NAMES:
         begun = [(n, match["name"]) for n, line in lines.items() if (match := _either(begins, line))]
@@ -189,7 +189,7 @@ def _judged(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
 
 def _either(form: re.Pattern[str], line: Line) -> re.Match[str] | None:
     """Where a form stands at the beginning of a line, or behind what a collector put there."""
-    return form.match(line.text) or form.match(line.raw)
+    return form.match(line.text) or form.match(line.body)
 
 
 def _judged_bare(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
@@ -229,7 +229,7 @@ def of_failed_tests(seen: FileSeen) -> list[int]:
             failed = bool(verdict["bad"]) and not verdict["done"]
             found += beside if failed else ()
             beside = []
-        elif _DIAGNOSTIC.match(line.raw or line.text):
+        elif _DIAGNOSTIC.match(line.body):
             (found if failed else beside).append(number)
         else:
             failed = False
@@ -254,7 +254,7 @@ def _of_tap(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         if number not in failed:
             yield begun, number
         begun = number + 1
-        while number in failed and begun in lines and _DIAGNOSTIC.match(lines[begun].raw or lines[begun].text):
+        while number in failed and begun in lines and _DIAGNOSTIC.match(lines[begun].body):
             begun += 1  # what is told of the test that failed
 
 
@@ -281,8 +281,8 @@ def _went_past(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
 
 def _may_fail(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """The steps of a workflow that failed and after which its next steps were run all the same."""
-    begun = {n: found["what"] for n, line in lines.items() if (found := _RUN.search(line.raw))}
-    for failed in (n for n, line in lines.items() if _STEP_FAILED.search(line.raw)):
+    begun = {n: found["what"] for n, line in lines.items() if (found := _RUN.search(line.body))}
+    for failed in (n for n, line in lines.items() if _STEP_FAILED.search(line.body)):
         first = max((n for n in begun if n < failed), default=0)
         if first and any(n > failed and not _AT_END.search(what) for n, what in begun.items()):
             yield first, failed
@@ -290,9 +290,9 @@ def _may_fail(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
 
 def _of_job(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """The steps of a workflow before its last one where none failed, and all where the job came to its end."""
-    begun = [n for n, line in lines.items() if _RUN.search(line.raw)]
-    if begun and not any(_IN_VAIN.search(line.raw) for line in lines.values()):
-        ended = max((n for n, line in lines.items() if _JOB_ENDS.match(line.raw)), default=0)
+    begun = [n for n, line in lines.items() if _RUN.search(line.body)]
+    if begun and not any(_IN_VAIN.search(line.body) for line in lines.values()):
+        ended = max((n for n, line in lines.items() if _JOB_ENDS.match(line.body)), default=0)
         yield begun[0], ended if ended > begun[-1] else begun[-1] - 1
 
 
@@ -314,9 +314,9 @@ def _warned(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
 def _cells(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """What the cells of a notebook printed before its last one, which is indented: a cell that ends the run is the last
     that is shown."""
-    begun = next((n for n, line in lines.items() if _NOTEBOOK.match(line.raw)), 0)
+    begun = next((n for n, line in lines.items() if _NOTEBOOK.match(line.body)), 0)
     if begun and not any(_CELL_ENDED.match(line.text) for line in lines.values()):
-        yield begun, max(n for n, line in lines.items() if line.text.strip() and not line.raw[:1].isspace())
+        yield begun, max(n for n, line in lines.items() if line.text.strip() and not line.body[:1].isspace())
 
 
 def _told_below(number: int, lines: Mapping[int, Line]) -> int:
@@ -341,15 +341,15 @@ def _framed(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
         if _RAY_RETRIES.search(line.text):
             yield number, _told_below(number, lines)
     installed = max((n for n, line in lines.items() if _INSTALLED.match(line.text)), default=0)
-    yield from ((n, n) for n, line in lines.items() if n < installed and _RETRIES.match(line.raw))
+    yield from ((n, n) for n, line in lines.items() if n < installed and _RETRIES.match(line.body))
 
 
 def _built(lines: Mapping[int, Line]) -> Iterator[tuple[int, int]]:
     """The steps of a build that were done, and all before the line that says that an image or a rollout is there."""
-    done = {found["name"] for line in lines.values() if (found := _BUILD_DONE.match(line.raw))}
-    failed = {found["name"] for line in lines.values() if (found := _BUILD_ERROR.match(line.raw))}
+    done = {found["name"] for line in lines.values() if (found := _BUILD_DONE.match(line.body))}
+    failed = {found["name"] for line in lines.values() if (found := _BUILD_ERROR.match(line.body))}
     for number, line in lines.items() if done or failed else ():
-        of = _BUILD_STEP.match(line.raw)
+        of = _BUILD_STEP.match(line.body)
         if of and (of["name"] in done or (failed and of["name"] not in failed)):
             yield number, number
     begun = [(int(found["number"]), n) for n, line in lines.items() if (found := _STEP_BEGINS.match(line.text))]
@@ -374,7 +374,7 @@ def _shown(lines: Mapping[int, Line]) -> Iterator[int]:
                 inside = goes_on
                 break
         else:
-            inside = inside if inside is not None and inside.match(line.raw or line.text) else None
+            inside = inside if inside is not None and inside.match(line.body) else None
         if inside is not None:
             yield number
 
@@ -383,7 +383,7 @@ def _in_document(lines: Mapping[int, Line]) -> Iterator[int]:
     """The items of a list under a heading of Markdown."""
     under = False
     for number, line in lines.items():
-        raw = line.raw or line.text
+        raw = line.body
         if _HEADING.match(raw):
             under = True
         elif under and (_BULLET.match(raw) or not raw.strip()):

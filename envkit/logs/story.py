@@ -465,9 +465,9 @@ def _is_of_test(line: Line) -> bool:
 
 def _as_shown(line: Line) -> str:
     """The line with the mark that a test runner puts before it, without what a collector put before that."""
-    if not line.raw.endswith(line.text):
-        return line.raw or line.text
-    taken = line.raw.removesuffix(line.text)
+    if not line.body.endswith(line.text):
+        return line.body
+    taken = line.body.removesuffix(line.text)
     mark = next((mark for mark in ("E   ", "> ", ">") if taken.endswith(mark)), "")
     return mark + line.text
 
@@ -492,7 +492,7 @@ def _source(seen: FileSeen) -> Callable[[str], bool] | None:
         few = shape is _COMMITTED and len(places) == len(found) and len(found) >= _SHARE_OF_HISTORY * len(texts)
         if len(places) >= _LEAST_SURE and (few or len(found) >= _SHARE * len(texts)):
             return lambda text, shape=shape: shape.match(text) is not None  # type: ignore[misc]
-    if any(line.clock or line.level or line.rank is not None for line in lines):
+    if any(line.logged for line in lines):
         return None
     if texts and _HISTORY.match(texts[0]):
         return lambda text: True
@@ -504,7 +504,7 @@ def _source(seen: FileSeen) -> Callable[[str], bool] | None:
 
 def _said(line: Line) -> str:
     """The line with the mark of a comment or a list that may stand before it, without what a collector put there."""
-    return line.text if line.clock else line.raw or line.text
+    return line.text if line.logged else line.body
 
 
 def _is_code(text: str) -> bool:

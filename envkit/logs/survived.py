@@ -51,6 +51,7 @@ from envkit.logs.goes_on import (
     did_without,
     died_later,
     done_later,
+    draws_on,
     ends_badly,
     ends_process,
     extent,
@@ -202,7 +203,8 @@ class _End:
             tried = _is_introduced(mine[0], self.seen) or _is_tried_again(mine[0], trace, self.seen)
             where = (trace.line, mine[0].first, self.events, self.traces, self.seen)
             caught = is_caught(mine[0]) and ends_well(*where)
-            caught = caught or (not ends_process(mine[0], self.seen) and carried_on(*where)) or taken_over(*where)
+            open_ = not ends_process(mine[0], self.seen)
+            caught = caught or (open_ and (carried_on(*where) or draws_on(*where))) or taken_over(*where)
             caught = caught or begun_again(*where)
             caught = caught or (is_noted(mine[0], whole) and answers_behind(trace.line, whole, noted=True, caught=True))
             if (
@@ -756,7 +758,7 @@ def _met(event: Event, events: Sequence[Event], traces: Sequence[Traceback], see
 def is_tabled(event: Event, seen: FileSeen) -> bool:
     """Whether it stands in a column of a table that a program prints, with another row beside it."""
     row = _COLUMN.match(event.line.text)
-    if row is None or event.line.source == "kernel" or event.line.level or event.line.clock:
+    if row is None or event.line.source == "kernel" or event.line.logged:
         return False
     beside = (line for line in (*seen.head, *seen.tail) if abs(line.number - event.line.number) == 1)
     return any((other := _COLUMN.match(line.text)) is not None and other.end() == row.end() for line in beside)
@@ -767,10 +769,10 @@ def _rest_of(line: Line, lines: Mapping[int, Line]) -> set[int]:
     rest: set[int] = set()
     while (
         (after := lines.get(line.number + 1)) is not None
-        and _BROKEN_AT <= len(line.raw) <= _BROKEN_BELOW
-        and after.raw == after.text
-        and (re.match(r"(?!\w{1,60}: )[a-z\d`'(]", after.text) or line.raw.rstrip().endswith(":"))
-        and not line.raw.endswith((".", "!", "?", ";"))
+        and _BROKEN_AT <= len(line.body) <= _BROKEN_BELOW
+        and after.body == after.text
+        and (re.match(r"(?!\w{1,60}: )[a-z\d`'(]", after.text) or line.body.rstrip().endswith(":"))
+        and not line.body.endswith((".", "!", "?", ";"))
     ):
         rest.add(after.number)
         line = after

@@ -242,7 +242,7 @@ def _other_frame(text: str) -> re.Match[str] | None:
 
 def _is_marked(line: Line) -> bool:
     """Whether pytest marks it as what was raised."""
-    return line.raw.endswith(f"E   {line.text}") and line.text != line.raw
+    return line.body.endswith(f"E   {line.text}") and line.text != line.body
 
 
 def _is_exception(raised: re.Match[str]) -> bool:

@@ -54,7 +54,7 @@ def crash_under_debugger(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in story.of("received-sigsegv", "received-fault")[:1]:
         for line in [line for seen in story.files for line in (*seen.head, *seen.tail)]:
             near = line.file == event.line.file and 0 < line.number - event.line.number <= _BEHIND
-            found = gdb.frame(line.raw or line.text) if near else None
+            found = gdb.frame(line.body) if near else None
             if found is None or not found.own or _OF_OTHERS.search(found.where):
                 continue
             if _PLACE.search(found.where):

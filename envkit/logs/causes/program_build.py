@@ -62,7 +62,7 @@ def _below(line: Line, story: Story) -> Line | None:
     """The first line that is indented below one, where it is kept."""
     lines = {each.number: each for seen in story.files if seen.name == line.file for each in (*seen.head, *seen.tail)}
     after = lines.get(line.number + 1)
-    return after if after is not None and after.raw.startswith("  ") and after.text.strip() else None
+    return after if after is not None and after.body.startswith("  ") and after.text.strip() else None
 
 
 def bus_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -82,7 +82,7 @@ def killed_by_the_system(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     first = events[0]
     # a progress bar before it is on the same line, and tells what the process was at
-    alone = sum(seen.lines for seen in story.files) <= 2 and len(first.line.raw.split()) <= 2
+    alone = sum(seen.lines for seen in story.files) <= 2 and len(first.line.body.split()) <= 2
     why = "the process was killed by signal 9 from outside, which the kernel sends when the machine's memory ends"
     decide = "the kernel's log at that time: it names the killed process if memory was the reason"
     if alone:

@@ -467,7 +467,7 @@ def speaks(line: Line) -> bool:
     """Whether the line itself tells of an error, and is no launcher's report of one."""
     if line.level in ("info", "debug"):
         return False
-    said = _ERROR.search(line.text) or _COMPLAINS.search(line.text) or _TASK_FAILED.match(line.raw)
+    said = _ERROR.search(line.text) or _COMPLAINS.search(line.text) or _TASK_FAILED.match(line.body)
     return bool(said or line.level in ("error", "fatal", "critical")) and not (
         _HARMLESS.search(line.text) or _WRAPPER.search(line.text)
     )

@@ -312,7 +312,7 @@ def _under_ray(story: Story, event: Event) -> bool:
         return False
     trace = story.traceback_of(event.line)
     frames = [frame.file for frame in trace.frames] if trace is not None else []
-    return any("/ray/" in file for file in frames) or bool(_RAY.search(event.line.raw))
+    return any("/ray/" in file for file in frames) or bool(_RAY.search(event.line.body))
 
 
 def _short(event: Event) -> str:
