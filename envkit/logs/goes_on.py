@@ -116,6 +116,8 @@ _ASKS_GPU = re.compile(
 )
 _RAISED = re.compile(r"[\w.]{1,100}(?:Error|Exception)\b")
 _OF_THREAD = re.compile(r"Exception in thread ")
+_ITEM = re.compile(r"(?<![\w.:])#?(\d{1,9})(?![\w.:]\d)")
+_ALIKE = 12  # characters with which errors of one kind begin
 _BAR = re.compile(r"\| *(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[\d{1,3}:\d\d")  # of tqdm
 
 
@@ -134,7 +136,7 @@ def went_on_as_before(event: Event, events: Sequence[Event], traces: Sequence[Tr
             last, first, others, traces, seen, STEADY
         )
     late = event.has("late") and event.category not in INNOCENT
-    if not late and draws_on(last, first, others, traces, seen):
+    if not late and any(asked(last, first, others, traces, seen) for asked in (draws_on, passes_items)):
         return True
     return carried_on(last, first, others, traces, seen, STEADY if late else STEPS)
 
@@ -227,6 +229,28 @@ def draws_on(line: Line, first: Line, events: Iterable[Event], traces: Iterable[
         if each.number > last and same_process(each, line) and (bar := _BAR.search(each.text)) is not None:
             drawn.setdefault(bar["total"], set()).add(bar["done"])
     return any(len(done) > 1 and total in done for total, done in drawn.items())
+
+
+def passes_items(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
+    """Whether an error is one item's of many: the line above it is one of several of its process that differ in a
+    rising number, with such an error below each, and something that is not bad is said behind the last of them."""
+    kept = _kept(seen)
+    above = kept.lines.get(first.number - 1)
+    form = shape(above.text) if above is not None else ()
+    if not form or max(kept.stopped, kept.verdict) > line.number:
+        return False
+    mine = [each for each in kept.lines.values() if same_process(each, line) and shape(each.text) == form]
+    # what was passed already, further below, is taken out of the lines
+    below = [kept.lines.get(each.number + 1) for each in mine if each.number < line.number]
+    if not all(each is not None and each.text[:_ALIKE] == first.text[:_ALIKE] for each in below):
+        return False
+    items = [int(found[1]) for each in mine if (found := _ITEM.search(each.text))]
+    if len(items) < 2 or not all(a < b for a, b in itertools.pairwise(items)):
+        return False
+    if any(each.number > line.number for each in mine):
+        return True
+    last = max([_last_bad(line, events, kept), *(t.line.number for t in traces if t.line.file == seen.name)])
+    return any(n > last and _SAID.search(each.text) and same_process(each, line) for n, each in kept.work.items())
 
 
 def speaks_on(line: Line, name: str, lines: Iterable[Line]) -> bool:

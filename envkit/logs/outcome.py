@@ -104,6 +104,24 @@ _MAY = re.compile(
     r"|\b(?:allow(?:ed|s|ance)?|toler\w{2,6}|permit(?:ted|s)?|up to|at most|no more than|limit|budget|max(?:imum)?)"
     r"(?![a-z])\D{0,20}(?P<after>\d{1,6})\b(?!\.\d| ?%)"
 )
+_BOUND = r"(?:limit|tolerance|threshold|budget|allowance|bound|max(?:imum)?|allowed|tolerated|permitted)"
+# a share and its bound: in words, and as two numbers
+_KEPT_TO = re.compile(
+    rf"(?i)\b(?P<well>below|under|within|inside|less than|no more than|not above|not over)"
+    rf" (?:the |its |our |an? |what is )?(?:\w{{1,20}} )?{_BOUND}\b"
+    rf"|\b(?:above|over|beyond|outside|more than|exceed(?:s|ed|ing)?) (?:the |its |our |an? |what is )?"
+    rf"(?:\w{{1,20}} )?{_BOUND}\b"
+)
+_NUMBER = r"\d{1,3}(?:\.\d{1,9})?"
+_SHARE = re.compile(
+    rf"(?i)\b(?:share|rate|ratio|fraction|part|percent(?:age)?)\b[^\d%]{{0,12}}(?P<share>{_NUMBER}) ?%?"
+    rf".{{0,24}}?\b{_BOUND}\b[^\d%]{{0,12}}(?P<most>{_NUMBER})"
+    rf"|(?P<left>{_NUMBER}) ?%? ?<=? ?(?P<right>{_NUMBER}) ?%? (?:is |are )?{_BOUND}\b"
+    rf"|(?P<of>{_NUMBER}) ?%(?!\|).{{0,40}}?(?:\b{_BOUND}\b|<=?|\b(?:below|under|within|at most|up to)\b)[^\d%]{{0,12}}"
+    rf"(?P<may>{_NUMBER}) ?%"
+    rf"|(?P<part>0\.\d{{1,9}})\b.{{0,24}}?(?:\b{_BOUND}\b|<=?|\b(?:below|under|within|at most|up to)\b)[^\d%]{{0,12}}"
+    rf"(?P<top>0\.\d{{1,9}})\b"
+)
 _CELLS = re.compile(r" {2,}|\.{4,}|[|\u2502\u2503\t]")
 _ROW, _TABLE = 2, 3  # cells
 _NAME = re.compile(r"[\w./-]{2,}")
@@ -188,7 +206,12 @@ def _whole(line: Line) -> Line:
 
 
 def _as_few_as_may(text: str) -> bool | None:
-    """Whether no more failed than the same line says may; None where it does not tell both."""
+    """Whether no more failed than the same line says may, by number or by share; None where it does not tell both."""
+    if (kept := _KEPT_TO.search(text)) is not None:
+        return kept["well"] is not None
+    if (share := _SHARE.search(text)) is not None:
+        told, most = (float(each) for each in share.groups() if each is not None)
+        return told <= most
     if (may := _MAY.search(text)) is None:
         return None
     rest = text[: may.start()] + " " * (may.end() - may.start()) + text[may.end() :]

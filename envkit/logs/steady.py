@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from envkit.logs.ends import ZERO
 from envkit.logs.records import Line
 
 _LONGEST = 400  # characters of a line that are compared
@@ -88,20 +89,26 @@ def goes_on(before: Iterable[Line], after: Sequence[Line]) -> int:
 
 def steady(after: Iterable[Line]) -> int:
     """How many of some lines have the shape that most of them have: steps, rows, frames of a film, requests."""
-    shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
+    shapes = Counter(shape(line.text) for line in after if _is_plain(line.text) and not WATCHED.search(line.text))
     del shapes[()]
     return max(shapes.values(), default=0)
 
 
 def repeated(after: Iterable[Line]) -> int:
     """How many of some lines have a shape that another of them has: of work whose parts print more than one line."""
-    shapes = Counter(shape(line.text) for line in after if _PLAIN.match(line.text) and not WATCHED.search(line.text))
+    shapes = Counter(shape(line.text) for line in after if _is_plain(line.text) and not WATCHED.search(line.text))
     return sum(count for form, count in shapes.items() if form and count > 1)
 
 
 def work(after: Iterable[Line]) -> int:
     """How many of some lines may be of a program's work: not indented, no frame of a stack, and no sentence alone."""
-    return sum(_PLAIN.match(line.text) is not None and shape(line.text) != () for line in after)
+    return sum(_is_plain(line.text) and shape(line.text) != () for line in after)
+
+
+@lru_cache(1 << 12)
+def _is_plain(text: str) -> bool:
+    """Whether a text is a program's own and has no word of an error, or is of a step that counts none."""
+    return _PLAIN.match(text) is not None or (tells_step(text) and _PLAIN.match(ZERO.sub(" ", text)) is not None)
 
 
 def names(line: Line) -> list[str]:

@@ -61,6 +61,7 @@ from envkit.logs.goes_on import (
     is_row,
     of_kill,
     open_end,
+    passes_items,
     replaced_by,
     served_later,
     session_went_on,
@@ -204,7 +205,8 @@ class _End:
             where = (trace.line, mine[0].first, self.events, self.traces, self.seen)
             caught = is_caught(mine[0]) and ends_well(*where)
             open_ = not ends_process(mine[0], self.seen)
-            caught = caught or (open_ and (carried_on(*where) or draws_on(*where))) or taken_over(*where)
+            caught = caught or (open_ and any(asked(*where) for asked in (carried_on, draws_on, passes_items)))
+            caught = caught or taken_over(*where)
             caught = caught or begun_again(*where)
             caught = caught or (is_noted(mine[0], whole) and answers_behind(trace.line, whole, noted=True, caught=True))
             if (
