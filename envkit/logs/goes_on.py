@@ -233,24 +233,31 @@ def draws_on(line: Line, first: Line, events: Iterable[Event], traces: Iterable[
 
 def passes_items(line: Line, first: Line, events: Iterable[Event], traces: Iterable[Traceback], seen: FileSeen) -> bool:
     """Whether an error is one item's of many: the line above it is one of several of its process that differ in a
-    rising number, with such an error below each, and something that is not bad is said behind the last of them."""
+    rising number, each with such an error below it, and something that is not bad is said behind the last of them."""
     kept = _kept(seen)
-    above = kept.lines.get(first.number - 1)
-    form = shape(above.text) if above is not None else ()
-    if not form or max(kept.stopped, kept.verdict) > line.number:
+    if max(kept.stopped, kept.verdict) > line.number:
         return False
-    mine = [each for each in kept.lines.values() if same_process(each, line) and shape(each.text) == form]
-    # what was passed already, further below, is taken out of the lines
-    below = [kept.lines.get(each.number + 1) for each in mine if each.number < line.number]
-    if not all(each is not None and each.text[:_ALIKE] == first.text[:_ALIKE] for each in below):
+    mine = _of_items(kept, first)
+    if not mine:
         return False
-    items = [int(found[1]) for each in mine if (found := _ITEM.search(each.text))]
-    if len(items) < 2 or not all(a < b for a, b in itertools.pairwise(items)):
-        return False
-    if any(each.number > line.number for each in mine):
+    if mine[-1] > line.number:
         return True
     last = max([_last_bad(line, events, kept), *(t.line.number for t in traces if t.line.file == seen.name)])
     return any(n > last and _SAID.search(each.text) and same_process(each, line) for n, each in kept.work.items())
+
+
+def _of_items(kept: _Kept, error: Line) -> list[int]:
+    """The lines that tell of an item each, of a rising number, as the one above an error does; what was passed
+    already, further below, is taken out of the lines."""
+    above = kept.lines.get(error.number - 1)
+    form = shape(above.text) if above is not None else ()
+    mine = [each for each in kept.lines.values() if form and same_process(each, error) and shape(each.text) == form]
+    errors = [kept.lines.get(each.number + 1) for each in mine if each.number < error.number]
+    if not all(each is not None and each.text[:_ALIKE] == error.text[:_ALIKE] for each in errors):
+        return []
+    columns = list(zip(*([int(n) for n in _ITEM.findall(each.text)] for each in mine), strict=False))
+    rises = any(all(a < b for a, b in itertools.pairwise(column)) for column in columns)
+    return [each.number for each in mine] if len(mine) > 1 and rises else []
 
 
 def speaks_on(line: Line, name: str, lines: Iterable[Line]) -> bool:

@@ -113,13 +113,14 @@ _KEPT_TO = re.compile(
     rf"(?:\w{{1,20}} )?{_BOUND}\b"
 )
 _NUMBER = r"\d{1,3}(?:\.\d{1,9})?"
+_UP_TO = rf"(?:\b{_BOUND}\b|<=?|\b(?:below|under|within|at most|up to|(?:less|fewer|lower) than)\b)"
 _SHARE = re.compile(
     rf"(?i)\b(?:share|rate|ratio|fraction|part|percent(?:age)?)\b[^\d%]{{0,12}}(?P<share>{_NUMBER}) ?%?"
     rf".{{0,24}}?\b{_BOUND}\b[^\d%]{{0,12}}(?P<most>{_NUMBER})"
     rf"|(?P<left>{_NUMBER}) ?%? ?<=? ?(?P<right>{_NUMBER}) ?%? (?:is |are )?{_BOUND}\b"
-    rf"|(?P<of>{_NUMBER}) ?%(?!\|).{{0,40}}?(?:\b{_BOUND}\b|<=?|\b(?:below|under|within|at most|up to)\b)[^\d%]{{0,12}}"
+    rf"|(?P<of>{_NUMBER}) ?%(?!\|).{{0,40}}?{_UP_TO}[^\d%]{{0,12}}"
     rf"(?P<may>{_NUMBER}) ?%"
-    rf"|(?P<part>0\.\d{{1,9}})\b.{{0,24}}?(?:\b{_BOUND}\b|<=?|\b(?:below|under|within|at most|up to)\b)[^\d%]{{0,12}}"
+    rf"|(?P<part>0\.\d{{1,9}})\b.{{0,24}}?{_UP_TO}[^\d%]{{0,12}}"
     rf"(?P<top>0\.\d{{1,9}})\b"
 )
 _CELLS = re.compile(r" {2,}|\.{4,}|[|\u2502\u2503\t]")
