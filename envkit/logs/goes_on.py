@@ -199,6 +199,7 @@ def carried_on(
     whole = [each for n, each in kept.work.items() if not any(begin <= n <= end for begin, end in inside)]
     known = {each.pid for n, each in kept.lines.items() if n < first.number} - {line.pid, None}
     mine = [each for each in whole if _of_writer(each, line) and each.pid not in known]
+    mine = [each for each in mine if not _is_elsewhere(line, each)]
     if (tag := tag_of(line.text))[:1] == "[":
         mine = [each for each in mine if tag_of(each.text) == tag]
     if "NCCL" in line.body and not kept.ranked:  # only NCCL tells the ranks
@@ -310,7 +311,7 @@ def concluded(event: Event, events: Sequence[Event], traces: Sequence[Traceback]
         return False
     if _GONE.search(kept.lines[kept.last].text):
         return False
-    after = [each for n, each in kept.work.items() if n > bad]
+    after = [each for n, each in kept.work.items() if n > bad and not _is_elsewhere(event.line, each)]
     ranks = {each.rank for each in after} - {None}
     if ranks and event.line.rank is not None and event.line.rank not in ranks:  # only its siblings went on
         return False
@@ -726,6 +727,12 @@ def _last_bad(line: Line, events: Iterable[Event], kept: _Kept) -> int:
     before = {shape(each.text) for n, each in kept.lines.items() if n < line.number} - {()}
     bad = (n for n in kept.bad if n < line.number or shape(kept.lines[n].text) not in before)  # else it is no news
     return max([line.number, *bad, *told, *again])
+
+
+def _is_elsewhere(line: Line, other: Line) -> bool:
+    """Whether two lines begin with the names of two machines or parts that differ in their numbers: "n7: ", "n9: "."""
+    mine, others = tag_of(line.raw or line.text), tag_of(other.raw or other.text)
+    return mine[-1:] == ":" and mine != others and re.sub(r"\d+", "0", mine) == re.sub(r"\d+", "0", others)
 
 
 def _of_writer(line: Line, other: Line) -> bool:

@@ -11,10 +11,9 @@ from dataclasses import field
 from datetime import date
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from envkit.dockerfile.requirements import allows
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchNeedRow, TorchOldRow, TorchRow, served
 from envkit.facts.pairs import goes_with
@@ -276,13 +275,15 @@ def bounds_misfit(package: str, version: str, specifier: str, facts: Facts) -> I
     """Whether ``version`` of "torchvision" or "torchaudio" was made for no torch that ``specifier`` lets in; None too
     where no fact tells for which it was made.  Source: as of ``pair_misfit``."""
     releases = facts.torches_of(package, version)
-    let_in = {str(row.torch): allows(specifier, str(row.torch)) for row in facts.torches_all} if releases else {}
-    if not releases or None in let_in.values():
+    try:
+        bounds = SpecifierSet(specifier)
+    except InvalidSpecifier:
         return None
-    if any(admitted and goes_with(package, version, Torch(torch), facts) for torch, admitted in let_in.items()):
+    let_in = {row.torch for row in facts.torches_all if str(row.torch) in bounds} if releases else set()
+    if not releases or any(goes_with(package, version, torch, facts) for torch in let_in):
         return None
     row = default_build(releases[0], facts)
-    newest = max((Torch(torch) for torch, admitted in let_in.items() if admitted), default=None)
+    newest = max(let_in, default=None)
     mate = _mate_of(package, str(newest), facts) if newest is not None else ""
     ways = [*([f"{package}=={mate} with torch=={newest}"] if mate else []), f"torch=={releases[-1]}"]
     return Incompatibility(
