@@ -432,3 +432,22 @@ def test_what_ended_a_program_that_survived_an_error_is_its_cause() -> None:
 def test_a_log_that_ends_well_has_no_failure(last: str, well: bool) -> None:
     answer = told(f"ERROR upload failed, trying again\n{last}\n")
     assert ("ends well" in answer.because) is well
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("model.bin: bad magic (found 0x04034b50, expected 0x57454947)", "corrupt-data"),
+        ("ckpt_open: 'step_900.ck': magic mismatch: got 76657273, want 934e554d", "corrupt-data"),
+        ("labels.idx: wrong header, found 2051, expected 2049", "corrupt-data"),
+        ("part-7.rec has signature 'RIFF' instead of 'RIO2'", "corrupt-data"),
+        ("vector::_M_range_check: __n (which is 12) >= this->size() (which is 12)", "program-bug"),
+    ],
+)
+def test_a_file_that_begins_otherwise_is_damaged_and_no_fault_of_the_program(said: str, cause: str) -> None:
+    thrown = f"loading\nterminate called after throwing an instance of 'std::runtime_error'\n  what():  {said}\n"
+    assert told(f"{thrown}bash: line 3:  9776 Aborted                 ./load\n").cause == cause
+
+
+def test_a_header_of_http_is_no_files() -> None:
+    assert told("requests.exceptions.InvalidHeader: invalid header value, expected a string\n").cause != "corrupt-data"
